@@ -41,6 +41,7 @@ export const FINDING_NAMES = [
   'smallest ttl',
   'ensemble',
   'session limits',
+  'disk space',
   // MongoDB
   'deployment',
   'clearing away',

@@ -325,7 +325,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     })
     expect(found.get('ensemble')).toMatchObject({ status: 'warn', finding: 'standalone' })
     expect(found.get('session limits')).toMatchObject({ status: 'ok', finding: '1000 ms to 1200000 ms, tick 500 ms' })
-    expect(found.get('snapshots')).toMatchObject({ status: 'ok', finding: expect.stringContaining('GiB of snapshots') })
+    expect(found.get('disk space')).toMatchObject({ status: 'ok', finding: expect.stringContaining('GiB of') })
     expect(found.get('rights')).toMatchObject({ status: 'ok', finding: expect.stringContaining('no user is given') })
   })
 
@@ -343,7 +343,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     expect(await ann.getChildren('/holdfast')).toEqual(['makes the path'])
     if (settings.length > 0)
       expect(await engine.diagnose()).toContainEqual({
-        name: 'snapshots',
+        name: 'disk space',
         status: 'ok',
         finding: 'how much servers have stored is not told (`conf`)',
       })

@@ -13,7 +13,7 @@ import {
   waitsForTries,
   writeData,
 } from '../../src/engines/zookeeper/codec.ts'
-import { snapshotFinding } from '../../src/engines/zookeeper/diagnose.ts'
+import { diskSpaceFinding } from '../../src/engines/zookeeper/diagnose.ts'
 import { isBeyondNumbers, numberIn, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 
 const names = new ZooKeeperNames('/holdfast')
@@ -243,7 +243,7 @@ test.each([
   [['dataDir=/d\ndataDirSize=3221225472\ndataLogDir=/d\ndataLogSize=3221225472\n'], 'ok', '3.0 GiB'],
   [['dataDir=/d\ndataDirSize=3221225472\ndataLogDir=/l\ndataLogSize=3221225472\n'], 'warn', '6.0 GiB'],
 ])('of what servers have stored, %j is %s', (settings, status, words) => {
-  expect(snapshotFinding(settings)).toMatchObject({ status, finding: expect.stringContaining(words) })
+  expect(diskSpaceFinding(settings)).toMatchObject({ status, finding: expect.stringContaining(words) })
 })
 
 describe('a URL', () => {

@@ -23,7 +23,7 @@ export async function diagnose(context: ZooKeeperContext, session: ClassSession)
       settings.find((one) => one !== undefined),
       session.zk.timeoutMs,
     ),
-    snapshotFinding(settings),
+    diskSpaceFinding(settings),
     await rightsFinding(context, session),
   ]
 }
@@ -82,8 +82,8 @@ const GIB = 2 ** 30
 const MANY_BYTES = 5 * GIB
 
 /** `settings`: what the word `conf` answers, for each server. No word tells whether old files are purged. */
-export function snapshotFinding(settings: readonly (string | undefined)[]): NamedFinding {
-  const name = 'snapshots'
+export function diskSpaceFinding(settings: readonly (string | undefined)[]): NamedFinding {
+  const name = 'disk space'
   const sizes = settings.flatMap((text) => {
     const setting = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(text ?? '')?.[1] ?? ''
     const [data, log] = [Number(setting('dataDirSize')), Number(setting('dataLogSize'))]
