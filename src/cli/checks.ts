@@ -7,6 +7,7 @@ import { formatDuration } from '../core/duration.ts'
 import type { Engine, Finding } from '../core/engine.ts'
 import type { FindingName, NamedFinding } from '../core/finding-names.ts'
 import { rejectAfter } from '../core/time-limit.ts'
+import { isAtLeast } from '../core/version-number.ts'
 import type { Locks } from '../locks.ts'
 
 /** What the checks may look at. */
@@ -26,19 +27,17 @@ interface Check {
 /** A key of our own that no other process uses. */
 const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
 
-const LEAST_NODE = [20, 19] as const
+const OLDEST_NODE = [20, 19] as const
 
 async function nodeVersion(): Promise<readonly NamedFinding[]> {
-  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-  const enough = major > LEAST_NODE[0] || (major === LEAST_NODE[0] && minor >= LEAST_NODE[1])
   const found = {
     name: 'node',
     finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}`,
   } as const
   return [
-    enough
+    isAtLeast(process.versions.node, OLDEST_NODE)
       ? { ...found, status: 'ok' }
-      : { ...found, status: 'fail', todo: `use Node ${LEAST_NODE.join('.')} or newer` },
+      : { ...found, status: 'fail', todo: `use Node ${OLDEST_NODE.join('.')} or newer` },
   ]
 }
 

@@ -4,10 +4,11 @@
  */
 
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { isAtLeast } from '../../core/version-number.ts'
 import { globEscape } from './names.ts'
 import { type RedisWire, type Server, scanPages } from './wire.ts'
 
-const LEAST_VERSION = [6, 2] as const
+const OLDEST = [6, 2] as const
 /** How many keys of strangers are named. */
 const NAMED = 5
 
@@ -45,15 +46,9 @@ function version(field: Field): NamedFinding {
   const name = 'version'
   const product = field('valkey_version') === '' ? 'Redis' : 'Valkey'
   const text = field('valkey_version') || field('redis_version')
-  const [major = 0, minor = 0] = text.split('.').map(Number)
-  const enough = major > LEAST_VERSION[0] || (major === LEAST_VERSION[0] && minor >= LEAST_VERSION[1])
-  if (enough) return { name, status: 'ok', finding: `${product} ${text}` }
-  return {
-    name,
-    status: 'fail',
-    finding: `${product} ${text}`,
-    todo: `use Redis ${LEAST_VERSION.join('.')} or newer, or Valkey`,
-  }
+  const finding = `${product} ${text}`
+  if (isAtLeast(text, OLDEST)) return { name, status: 'ok', finding }
+  return { name, status: 'fail', finding, todo: `use Redis ${OLDEST.join('.')} or newer, or Valkey` }
 }
 
 function eviction(field: Field): NamedFinding {

@@ -10,6 +10,7 @@
  * opened by its URL, or the first lock of `sqlite()` is asked for.
  */
 import { EngineError } from '../../core/errors.ts'
+import { isAtLeast } from '../../core/version-number.ts'
 import { installCommand, isMissing, loadBinding, loadPackage } from '../shared/packages.ts'
 
 export type Value = string | number | Uint8Array | null
@@ -84,12 +85,7 @@ const INSTALLED = `${PREBUILT}@1`
 
 /** Whether this version can be written and checkpointed by several processes without harm. */
 export function isSafe(version: string): boolean {
-  const parts = version.split('.').map(Number)
-  for (const [index, safe] of SAFE_VERSION.entries()) {
-    const part = parts[index] ?? 0
-    if (part !== safe) return part > safe
-  }
-  return true
+  return isAtLeast(version, SAFE_VERSION)
 }
 
 export function versionOf(database: BroughtDatabase): string {

@@ -1,6 +1,7 @@
 /** What about a cluster could break the promises of locks on it. */
 import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { isAtLeast } from '../../core/version-number.ts'
 
 /**
  * The first releases without this defect: a leader that was replaced while it was frozen or cut off comes back and ends
@@ -10,7 +11,7 @@ const MENDED: readonly (readonly [number, number, number])[] = [
   [3, 4, 31],
   [3, 5, 13],
 ]
-const OLDEST: readonly [number, number] = [3, 4]
+const OLDEST = [3, 4] as const
 
 export async function diagnose(client: EtcdClient): Promise<readonly NamedFinding[]> {
   return [versionFinding(await client.version()), await smallestTtl(client)]
@@ -19,12 +20,10 @@ export async function diagnose(client: EtcdClient): Promise<readonly NamedFindin
 export function versionFinding(version: string): NamedFinding {
   const name = 'version'
   const finding = `etcd ${version}`
-  const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10))
-  if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
+  if (!isAtLeast(version, OLDEST))
     return { name, status: 'fail', finding, todo: `use etcd ${OLDEST.join('.')} or newer` }
-  }
-  const mended = MENDED.find(([, line]) => line === minor)
-  if (major > 3 || mended === undefined || patch >= mended[2]) return { name, status: 'ok', finding }
+  const mended = MENDED.find(([major, minor]) => version.startsWith(`${major}.${minor}.`))
+  if (mended === undefined || isAtLeast(version, mended)) return { name, status: 'ok', finding }
   return {
     name,
     status: 'warn',

@@ -7,12 +7,14 @@ import { MONGODB_CODE, mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mo
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import { wallClockMs } from '../../core/clock.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { isAtLeast } from '../../core/version-number.ts'
+import { clockSkew } from '../shared/findings.ts'
 import { asEngineError } from './errors.ts'
 import { TTL_INDEX } from './names.ts'
 
 const LIMIT_MS = 5000
 /** The first version whose update pipelines and change streams were tried. */
-const LEAST_MAJOR = 5
+const OLDEST = [5, 0] as const
 
 export interface ExaminedMongodb {
   readonly collection: MongodbCollection
@@ -24,13 +26,14 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
     const askedAt = wallClockMs()
     const hello = await collection.command({ hello: 1 }, LIMIT_MS)
     const halfwayMs = (askedAt + wallClockMs()) / 2
+    const serverTimeMs = hello.localTime instanceof Date ? hello.localTime.getTime() : Number.NaN
     // A client that keeps to the Stable API may not ask.
     const build = await collection.command({ buildInfo: 1 }, LIMIT_MS).catch(() => undefined)
     return [
       versionFinding(build),
       deployment(hello),
       ...(await durability(collection, hello)),
-      clockSkew(hello, halfwayMs),
+      clockSkew(serverTimeMs - halfwayMs),
       await rights(collection),
       await cleaning(collection),
       ...(listens ? [await waking(collection)] : []),
@@ -42,15 +45,13 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
 
 function versionFinding(build: MongodbDocument | undefined): NamedFinding {
   const name = 'version'
+  const todo = `use MongoDB ${OLDEST.join('.')} or newer`
   if (build === undefined) {
-    const todo = `use MongoDB ${LEAST_MAJOR}.0 or newer`
     return { name, status: 'warn', finding: 'MongoDB, whose version may not be asked for', todo }
   }
-  const { version } = build
-  const found = { name, finding: `MongoDB ${String(version)}` } as const
-  const [major = 0] = String(version).split('.').map(Number)
-  if (major < LEAST_MAJOR) return { ...found, status: 'fail', todo: `use MongoDB ${LEAST_MAJOR}.0 or newer` }
-  return { ...found, status: 'ok' }
+  const version = String(build.version)
+  const found = { name, finding: `MongoDB ${version}` } as const
+  return isAtLeast(version, OLDEST) ? { ...found, status: 'ok' } : { ...found, status: 'fail', todo }
 }
 
 function deployment({ setName, msg, hosts, passives, primary }: MongodbDocument): NamedFinding {
@@ -89,13 +90,6 @@ async function durability(
     return [{ name, status: 'ok', finding: `${ours}, and a majority has it in its journals` }]
   const todo = 'a power cut at a majority of members forgets locks: set writeConcernMajorityJournalDefault to true'
   return [{ name, status: 'warn', finding: `${ours}, but members confirm before they journal`, todo }]
-}
-
-function clockSkew({ localTime }: MongodbDocument, halfwayMs: number): NamedFinding {
-  const aheadMs = (localTime instanceof Date ? localTime.getTime() : Number.NaN) - halfwayMs
-  const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
-  const finding = `the server's clock is ${difference}; leases go by the server's alone`
-  return { name: 'clock skew', status: 'ok', finding }
 }
 
 /** Whether this user may write, by a change that finds nothing to change. */

@@ -8,15 +8,15 @@ import type { MysqlWire, ResultRows } from '../../clients/mysql/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { isAtLeast } from '../../core/version-number.ts'
+import { clockSkew, connections } from '../shared/findings.ts'
 import { asEngineError } from './errors.ts'
 import { MysqlListener } from './listen.ts'
 import { type MysqlNames, renamed } from './names.ts'
 
 /** The oldest versions that know everything we ask of them: SKIP LOCKED. */
-const LEAST_MARIADB = 100_600
-const LEAST_MYSQL = 80_001
-/** Of the connections that a server takes, in use. */
-const TIGHT = 0.9
+const OLDEST_MARIADB = [10, 6] as const
+const OLDEST_MYSQL = [8, 0, 1] as const
 const LIMIT_MS = 5000
 /** To be woken takes a millisecond; a listener that takes this long is not woken. */
 const WAKE_MS = 1000
@@ -46,7 +46,7 @@ export async function diagnose(examined: ExaminedMysql): Promise<readonly NamedF
       durability(Number(flushing)),
       ...(Number(hasLog) === 0 ? [] : [binaryLog(String(logFormat))]),
       clockSkew(clockAheadMs),
-      connections(Number(used), Number(most)),
+      connections(Number(used), Number(most), 'renewals need one: raise max_connections'),
       ...(await waking(examined)),
     ]
   } catch (error) {
@@ -72,15 +72,10 @@ function versionFinding(version: string, readOnly: boolean): NamedFinding {
   } as const
   if (readOnly)
     return { ...found, status: 'fail', todo: 'read_only is on, as on a replica: name the primary in the URL' }
-  if (numberOf(version) < (mariadb ? LEAST_MARIADB : LEAST_MYSQL))
-    return { ...found, status: 'fail', todo: 'use MariaDB 10.6 or MySQL 8, or newer' }
-  return { ...found, status: 'ok' }
-}
-
-/** 101114 for `10.11.14`. Some servers put `5.5.5-` before their version, for very old replicas. */
-function numberOf(version: string): number {
-  const [, major, minor, patch] = /^(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)/.exec(version) ?? []
-  return Number(major) * 10_000 + Number(minor) * 100 + Number(patch)
+  // Some servers put `5.5.5-` before their version, for very old replicas.
+  if (isAtLeast(version.replace(/^5\.5\.5-/, ''), mariadb ? OLDEST_MARIADB : OLDEST_MYSQL))
+    return { ...found, status: 'ok' }
+  return { ...found, status: 'fail', todo: 'use MariaDB 10.6 or MySQL 8, or newer' }
 }
 
 /** `flushing`: innodb_flush_log_at_trx_commit. With 1, a crash of the machine loses no commit. */
@@ -98,18 +93,6 @@ function binaryLog(format: string): NamedFinding {
   if (format !== 'STATEMENT') return { ...found, status: 'ok' }
   const todo = 'transactions that are READ COMMITTED cannot be logged so: set it to ROW or MIXED'
   return { ...found, status: 'fail', todo }
-}
-
-function clockSkew(aheadMs: number): NamedFinding {
-  const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
-  const finding = `the server's clock is ${difference}; leases go by the server's alone`
-  return { name: 'clock skew', status: 'ok', finding }
-}
-
-function connections(used: number, most: number): NamedFinding {
-  const found = { name: 'connections', finding: `${used} of ${most} in use` } as const
-  if (used < most * TIGHT) return { ...found, status: 'ok' }
-  return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections' }
 }
 
 /** Nothing, where this engine does not listen. */

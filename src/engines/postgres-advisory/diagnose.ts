@@ -3,10 +3,8 @@
  * a holder that is cut off, and whether it has connections left, since each process needs one.
  */
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { connections } from '../shared/findings.ts'
 import type { Session, SessionRows } from './session.ts'
-
-/** A server that has this share of its connections in use is told of. */
-const TIGHT = 0.9
 
 const FACTS = `
 SELECT current_setting('server_version') AS version, inet_server_addr() IS NULL AS local,
@@ -18,7 +16,7 @@ export async function diagnose(session: Session): Promise<readonly NamedFinding[
   return [
     { name: 'version', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },
     cutOffHolders(facts),
-    connections(facts),
+    connections(Number(facts.used), Number(facts.most), 'each process needs one of its own: raise max_connections'),
   ]
 }
 
@@ -33,10 +31,4 @@ function cutOffHolders({ local, idle }: SessionRows[number]): NamedFinding {
     finding: 'this server cannot set TCP keep-alives for a session',
     todo: 'the locks of a host that is cut off stay until the system of the server gives up its connection',
   }
-}
-
-function connections({ used, most }: SessionRows[number]): NamedFinding {
-  const found = { name: 'connections', finding: `${String(used)} of ${String(most)} in use` } as const
-  if (Number(used) < Number(most) * TIGHT) return { ...found, status: 'ok' }
-  return { ...found, status: 'warn', todo: 'each process needs one of its own: raise max_connections' }
 }

@@ -6,19 +6,18 @@
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { clockSkew, connections } from '../shared/findings.ts'
 import { asEngineError } from './errors.ts'
 
 /** The oldest version that knows everything we ask of it. */
 const LEAST_VERSION = 120_000
-/** Of the connections that a server takes, in use. */
-const TIGHT = 0.9
 /** How many transactions old a snapshot may be before locks get slower by it. */
 const OLD_SNAPSHOT = 10_000
 const LIMIT_MS = 5000
 /** A notification takes a millisecond; one that takes this long does not come. */
 const ARRIVAL_MS = 1000
 
-export interface ExaminedServer {
+export interface ExaminedPostgres {
   readonly wire: PostgresWire
   readonly listen: PostgresWire['listen']
   readonly clock: Clock
@@ -64,7 +63,7 @@ interface ServerFacts {
   readonly nowMs: number
 }
 
-export async function diagnose(examined: ExaminedServer): Promise<readonly NamedFinding[]> {
+export async function diagnose(examined: ExaminedPostgres): Promise<readonly NamedFinding[]> {
   try {
     const askedAt = wallClockMs()
     const facts = JSON.parse(String(await ask(examined, FACTS))) as ServerFacts
@@ -74,7 +73,7 @@ export async function diagnose(examined: ExaminedServer): Promise<readonly Named
       durability(facts),
       database(facts),
       clockSkew(clockAheadMs),
-      connections(facts),
+      connections(facts.used, facts.most, 'renewals need one: raise max_connections, or use a pooler'),
       snapshots(facts),
       // A replica refuses to listen, too.
       ...(facts.replica ? [] : await waking(examined)),
@@ -84,7 +83,7 @@ export async function diagnose(examined: ExaminedServer): Promise<readonly Named
   }
 }
 
-function ask({ wire }: ExaminedServer, text: string, ...values: readonly string[]): Promise<unknown> {
+function ask({ wire }: ExaminedPostgres, text: string, ...values: readonly string[]): Promise<unknown> {
   return wire.ask(text, values, { connectMs: LIMIT_MS, answerMs: LIMIT_MS })
 }
 
@@ -117,18 +116,6 @@ function database({ isolation, encoding }: ServerFacts): NamedFinding {
   }
 }
 
-function clockSkew(aheadMs: number): NamedFinding {
-  const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
-  const finding = `the server's clock is ${difference}; leases go by the server's alone`
-  return { name: 'clock skew', status: 'ok', finding }
-}
-
-function connections({ used, most }: ServerFacts): NamedFinding {
-  const found = { name: 'connections', finding: `${used} of ${most} in use` } as const
-  if (used < most * TIGHT) return { ...found, status: 'ok' }
-  return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections, or use a pooler' }
-}
-
 function snapshots({ oldestSnapshot }: ServerFacts): NamedFinding {
   const name = 'snapshots'
   if (oldestSnapshot < OLD_SNAPSHOT) return { name, status: 'ok', finding: 'no old one is open' }
@@ -139,7 +126,7 @@ function snapshots({ oldestSnapshot }: ServerFacts): NamedFinding {
 }
 
 /** Nothing, where this engine does not listen. */
-async function waking(examined: ExaminedServer): Promise<readonly NamedFinding[]> {
+async function waking(examined: ExaminedPostgres): Promise<readonly NamedFinding[]> {
   const { listen } = examined
   if (listen === undefined) return []
   const name = 'waking'
@@ -155,7 +142,7 @@ async function waking(examined: ExaminedServer): Promise<readonly NamedFinding[]
 }
 
 /** Whether a notification that this process sends to itself arrives. */
-async function hears(examined: ExaminedServer, listen: NonNullable<PostgresWire['listen']>): Promise<boolean> {
+async function hears(examined: ExaminedPostgres, listen: NonNullable<PostgresWire['listen']>): Promise<boolean> {
   const { channel, clock } = examined
   let answer: (arrived: boolean) => void = () => undefined
   const answered = new Promise<boolean>((resolve) => {

@@ -6,9 +6,10 @@ import { randomUUID } from 'node:crypto'
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import { askWord } from '../../clients/zookeeper/four-letter-word.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
+import { isAtLeast } from '../../core/version-number.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 
-const OLDEST: readonly [number, number] = [3, 5]
+const OLDEST = [3, 5] as const
 
 export async function diagnose(context: ZooKeeperContext, session: ClassSession): Promise<readonly NamedFinding[]> {
   const { servers, clock } = context
@@ -36,13 +37,8 @@ export function versionFinding(said: readonly (string | undefined)[]): NamedFind
   if (versions.length === 0)
     return { name, status: 'warn', finding: 'no server says', todo: 'allow the word `srvr` (4lw.commands.whitelist)' }
   const finding = `ZooKeeper ${versions.join(', ')}`
-  const old = versions.some((version) => {
-    const [major = 0, minor = 0] = version.split('.').map(Number)
-    return major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])
-  })
-  return old
-    ? { name, status: 'fail', finding, todo: `use ${OLDEST.join('.')} or newer` }
-    : { name, status: 'ok', finding }
+  if (versions.every((version) => isAtLeast(version, OLDEST))) return { name, status: 'ok', finding }
+  return { name, status: 'fail', finding, todo: `use ${OLDEST.join('.')} or newer` }
 }
 
 function ensembleFinding(said: readonly (string | undefined)[]): NamedFinding {
