@@ -16,6 +16,7 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
+import { isUntrusted } from '../shared/driver-errors.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 import { LivenessCheck } from './liveness.ts'
 import { FrameReader } from './proto.ts'
@@ -36,6 +37,8 @@ export interface EtcdEndpoint {
 
 /** How long the server has to end the connection, too: a frozen one does not. */
 const CLOSE_LIMIT_MS = 1_000
+/** The member does not accept our certificate, or asks for one. */
+const OURS_REFUSED = /^ERR_SSL_.*_ALERT_.*CERTIFICATE/
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
 
@@ -258,7 +261,7 @@ export class EtcdConnection {
     const why = cause === undefined || cause.message === what ? '' : `: ${cause.message}`
     return new RpcError(GRPC_STATUS.unavailable, `${host}:${port}: ${what}${why}`, {
       refused,
-      lasting: isUntrusted(cause),
+      lasting: isUntrusted(cause, OURS_REFUSED),
       cause,
     })
   }
@@ -267,13 +270,6 @@ export class EtcdConnection {
     this.#failure ??= error
     this.retire()
   }
-}
-
-/** Node's codes for a certificate that one side does not accept. */
-function isUntrusted(error: Error | undefined): boolean {
-  return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_.*_ALERT_.*CERTIFICATE)/.test(
-    String((error as NodeJS.ErrnoException | undefined)?.code),
-  )
 }
 
 /** gRPC percent-encodes messages of errors. */

@@ -3,6 +3,7 @@
  * how an error of the server is told from an error of the client. All numbers that Holdfast knows are here, by name;
  * what the engine makes of them is in its own errors.ts.
  */
+import { isUntrusted } from '../shared/driver-errors.ts'
 
 export const ERRNO = {
   accessDeniedToDatabase: 1044,
@@ -109,8 +110,8 @@ const LASTING: ReadonlySet<number> = new Set([
   ...CONNECTION_REFUSED,
 ])
 
-/** Node's codes for certificates that do not convince. */
-const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|HANDSHAKE_SSL_ERROR)/
+/** What mysql2 calls an error of the TLS handshake, whatever Node has called it. */
+const HANDSHAKE_FAILED = /^HANDSHAKE_SSL_ERROR/
 
 /**
  * The number of an error that the server answered with; undefined for an error of the client. Servers number theirs
@@ -144,7 +145,5 @@ export function isRolledBack(error: unknown): boolean {
 /** Whether trying again cannot help, whenever it is done. */
 export function isLasting(error: unknown): boolean {
   const errno = errnoOf(error)
-  return errno === undefined
-    ? UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
-    : LASTING.has(errno)
+  return errno === undefined ? isUntrusted(error, HANDSHAKE_FAILED) : LASTING.has(errno)
 }

@@ -4,6 +4,7 @@
  * error of the client. All codes that Holdfast knows by name are here; what an engine makes of them is in its own
  * errors.ts.
  */
+import { isUntrusted } from '../shared/driver-errors.ts'
 
 export const SQLSTATE = {
   undefinedPreparedStatement: '26000',
@@ -29,8 +30,6 @@ export const SQLSTATE = {
 const LASTING = /^(?:HF|28|3D|42|22|0A)/
 /** The server, or the connection to it, came to an end; the transaction may have been over by then. */
 const DOUBTFUL = /^(?:08|57P|58|XX|F0)/
-/** Node's codes for certificates that do not convince. */
-const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
 /** The server ends the connection after these. */
 const ENDING = /^(?:57P|08)/
 
@@ -50,9 +49,7 @@ export function isRefusal(error: Error): boolean {
 /** Whether trying again cannot help, whenever it is done. */
 export function isLasting(error: unknown): boolean {
   const code = sqlStateOf(error)
-  return code === undefined
-    ? UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
-    : LASTING.test(code)
+  return code === undefined ? isUntrusted(error) : LASTING.test(code)
 }
 
 /** Whether the server may have applied what it was asked, although it failed. */

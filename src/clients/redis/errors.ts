@@ -6,7 +6,7 @@
  * known what the server did.
  */
 import { type AsEngineError, engineErrors, type FailureMeaning } from '../../core/failed-call.ts'
-import { NotSent } from '../shared/driver-errors.ts'
+import { isUntrusted, NotSent } from '../shared/driver-errors.ts'
 
 export const ENGINE = 'redis'
 
@@ -43,14 +43,11 @@ const SENT_AGAIN = /^Too many Cluster redirections\./
 /** Time does not mend it. */
 const LASTING = new Set(['NOAUTH', 'WRONGPASS', 'NOPERM', 'CROSSSLOT', 'DENIED', 'WRONGTYPE', 'ERR', 'NOPROTO'])
 
-/** Node's codes for certificates that do not convince. */
-const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
-
 /** Whether trying again later can help. */
 export function isPassing(error: unknown): boolean {
   const code = codeOf(error)
   if (code !== undefined) return !LASTING.has(code)
-  return !UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
+  return !isUntrusted(error)
 }
 
 /** The code of an error that Redis answered with; undefined for an error of the client. */

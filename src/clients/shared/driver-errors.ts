@@ -1,4 +1,7 @@
-/** What can become of a call besides an answer of the server: it was not sent, or it was not answered. */
+/**
+ * What can become of a call besides an answer of the server: it was not sent, or it was not answered. And which errors
+ * of a connection time does not mend, whichever the driver.
+ */
 
 import { thrownText } from '../../core/thrown.ts'
 
@@ -19,4 +22,13 @@ export class NoAnswer extends Error {
   constructor() {
     super('no answer in time')
   }
+}
+
+/** Node's codes for certificates that do not convince. */
+const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
+
+/** Whether a certificate does not convince. `more`: the codes by which this driver, or this server, says so besides. */
+export function isUntrusted(error: unknown, more?: RegExp): boolean {
+  const code = String((error as NodeJS.ErrnoException | undefined)?.code)
+  return UNTRUSTED.test(code) || (more?.test(code) ?? false)
 }

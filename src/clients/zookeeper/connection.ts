@@ -6,6 +6,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
+import { isUntrusted } from '../shared/driver-errors.ts'
 import { openSocket, type ZooKeeperEndpoint, type ZooKeeperTls } from './endpoint.ts'
 import { answeredError, connectionLost, ZOOKEEPER_CODE, ZooKeeperError } from './errors.ts'
 import { JuteError, JuteFrames, JuteReader, type JuteWriter } from './jute.ts'
@@ -25,6 +26,9 @@ import {
   SPECIAL_XID,
 } from './messages.ts'
 import { SilenceWatch } from './silence-watch.ts'
+
+/** The server does not accept our certificate, or asks for one. */
+const OURS_REFUSED = /^(?:ERR_SSL_|EPROTO)/
 
 export interface ZooKeeperConnectionOptions {
   readonly endpoint: ZooKeeperEndpoint
@@ -268,7 +272,7 @@ export class ZooKeeperConnection {
     const code = this.#authFailed ? ZOOKEEPER_CODE.authFailed : ZOOKEEPER_CODE.connectionLoss
     this.#failure = new ZooKeeperError(code, message, {
       refused: this.#timeoutMs === undefined || this.#authFailed,
-      lasting: lasting || this.#authFailed || isUntrusted(cause),
+      lasting: lasting || this.#authFailed || isUntrusted(cause, OURS_REFUSED),
       cause,
     })
     this.#handshakeLimit.cancel()
@@ -278,11 +282,4 @@ export class ZooKeeperConnection {
     for (const pending of this.#pending.splice(0)) pending.fail(lost)
     this.#end(this.#failure)
   }
-}
-
-/** Node's codes for a certificate that we do not accept, or that the server does not (`EPROTO`). */
-function isUntrusted(error: Error | undefined): boolean {
-  return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_|EPROTO)/.test(
-    String((error as NodeJS.ErrnoException | undefined)?.code),
-  )
 }
