@@ -24,8 +24,12 @@ export class NoAnswer extends Error {
   }
 }
 
-/** Node's codes for certificates that do not convince. */
-const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
+/**
+ * Node's codes for certificates that do not convince: nodejs.org/api/tls.html#x509-certificate-error-codes. Of those,
+ * OUT_OF_MEM is left out, which passes.
+ */
+const UNTRUSTED =
+  /^(?:CERT_|CRL_|DEPTH_ZERO_|ERROR_IN_C|ERR_TLS_CERT|HOSTNAME_|INVALID_[CP]|PATH_LENGTH_|SELF_SIGNED_|UNABLE_TO_)/
 
 /** Whether a certificate does not convince. `more`: the codes by which this driver, or this server, says so besides. */
 export function isUntrusted(error: unknown, more?: RegExp): boolean {
