@@ -14,6 +14,7 @@ import { FINDING_NAMES } from '../src/core/finding-names.ts'
 import { migrationFor as mysqlMigration } from '../src/engines/mysql/migration.ts'
 import { migrationFor as postgresMigration } from '../src/engines/postgres/migration.ts'
 import { documentedPages } from './documented.ts'
+import { ENGINE_NAMES } from './engine-names.ts'
 
 const pages = documentedPages()
 
@@ -192,13 +193,12 @@ describe('lists in the documentation', () => {
   const { exports } = JSON.parse(readFileSync('package.json', 'utf8')) as { readonly exports: object }
 
   test('the engines are those that have a folder, a page, an export and a row in the README', () => {
-    const folders = readdirSync(join('src', 'engines')).filter((name) => name !== 'shared')
     const named = readdirSync(join('docs', 'engines')).map((page) => basename(page, '.md'))
     const rows = [...readFileSync('README.md', 'utf8').matchAll(/^\| \[[^|]*\]\(docs\/engines\/([\w-]+)\.md\)/gm)]
-    expect(named.toSorted()).toEqual(folders.toSorted())
-    expect(rows.map(([, name = '']) => name).toSorted()).toEqual(folders.toSorted())
-    expect(Object.keys(URLS).toSorted()).toEqual(folders.toSorted())
-    expect(folders.filter((name) => !(`./${name}` in exports))).toEqual([])
+    expect(named.toSorted()).toEqual(ENGINE_NAMES.toSorted())
+    expect(rows.map(([, name = '']) => name).toSorted()).toEqual(ENGINE_NAMES.toSorted())
+    expect(Object.keys(URLS).toSorted()).toEqual(ENGINE_NAMES.toSorted())
+    expect(ENGINE_NAMES.filter((name) => !(`./${name}` in exports))).toEqual([])
   })
 
   test('every page can be found from docs/README.md', () => {

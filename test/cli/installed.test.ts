@@ -18,6 +18,7 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { builtCommand } from '../built.ts'
+import { ENGINE_NAMES } from '../engine-names.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 import { serverUser } from '../servers/user.ts'
@@ -96,7 +97,15 @@ const CLIENTS = [
   { url: `postgres://me@${CLOSED}/db`, client: 'pg' },
   { url: `postgres-advisory://me@${CLOSED}/db`, client: 'pg' },
   { url: `mysql://me@${CLOSED}/db`, client: 'mysql2' },
+  { url: `mongodb://${CLOSED}/db?serverSelectionTimeoutMS=500`, client: 'mongodb' },
 ] as const
+/** These speak to their server, or to the file, by themselves, or with what Node brings. */
+const WITHOUT_CLIENT = ['memory', 'sqlite', 'etcd', 'zookeeper']
+
+test('every engine that needs a client is tried here', () => {
+  const withClient = CLIENTS.map(({ url }) => url.split(':')[0] as string)
+  expect([...WITHOUT_CLIENT, ...withClient].toSorted()).toEqual(ENGINE_NAMES.toSorted())
+})
 
 describe.each(CLIENTS)('without the client of $url', ({ url, client }) => {
   const scheme = url.split(':')[0]
@@ -226,9 +235,8 @@ test('a command loads five files of ours, and no module of Node that it can do w
 })
 
 test('each engine has a file of its own, so that a command loads only the one that it needs', () => {
-  const engines = readdirSync('src/engines').filter((name) => name !== 'shared')
   const files = readdirSync(dirname(realpathSync(command)))
-  expect(files).toEqual(expect.arrayContaining(engines.map((name) => `${name}.cjs`)))
+  expect(files).toEqual(expect.arrayContaining(ENGINE_NAMES.map((name) => `${name}.cjs`)))
 })
 
 await describeServer('a command under a lock on Redis', findRedis, (source) => {

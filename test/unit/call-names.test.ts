@@ -10,6 +10,7 @@ import { openEngine } from '../../src/connect.ts'
 import type { Claim, Engine } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/core/store.ts'
+import { ENGINE_NAMES } from '../engine-names.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'holdfast-names-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -41,6 +42,10 @@ async function refusal(asked: Promise<unknown>): Promise<unknown> {
 async function firstOf(lines: AsyncIterable<unknown>): Promise<unknown> {
   return await lines[Symbol.asyncIterator]().next()
 }
+
+test('every engine that is not of its process is tried here', () => {
+  expect(['memory', ...Object.keys(GONE)].toSorted()).toEqual(ENGINE_NAMES.toSorted())
+})
 
 type Calls = Readonly<Record<string, (engine: Engine) => Promise<unknown>>>
 

@@ -9,6 +9,7 @@ import { connect } from '../../src/connect.ts'
 import { checkOptions } from '../../src/core/options.ts'
 import { etcd, openEtcd } from '../../src/engines/etcd/index.ts'
 import { memory } from '../../src/engines/memory/index.ts'
+import { mongodb, openMongodb } from '../../src/engines/mongodb/index.ts'
 import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
 import { openPostgres, postgres } from '../../src/engines/postgres/index.ts'
 import { openPostgresAdvisory, postgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
@@ -20,6 +21,7 @@ import { keyed } from '../../src/frameworks/bullmq.ts'
 import { HoldfastModule, Locked, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
 import { guard as filesGuard } from '../../src/guards/files.ts'
 import { admission } from '../../src/guards/http.ts'
+import { guard as mongodbGuard } from '../../src/guards/mongodb.ts'
 import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
 import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
@@ -29,6 +31,7 @@ import { cron, tick } from '../../src/recipes/cron/index.ts'
 import { idempotency } from '../../src/recipes/http/index.ts'
 import { once } from '../../src/recipes/once/index.ts'
 import { publishedUpload, removeRetired, replace } from '../../src/recipes/replace/index.ts'
+import { ENGINE_NAMES } from '../engine-names.ts'
 import { contextOf } from './nest-world.ts'
 import { inMemory } from './world.ts'
 
@@ -97,6 +100,7 @@ describe('unknown options are refused by', () => {
     'redlock()': () => redlock(wrong({ clients: [], retryCount: 10 })),
     'etcd()': () => etcd(wrong({ endpoints: [{ host: 'a', port: 1 }], prefx: '' })),
     'zookeeper()': () => zookeeper(wrong({ hosts: [{ host: 'a', port: 1 }], pth: '/locks' })),
+    'mongodb()': () => mongodb(wrong({ client, colection: 'x' })),
     'mysql()': () => mysql(wrong({ client, databse: 'x' })),
     'postgres()': () => postgres(wrong({ client, shema: 'x' })),
     'postgresAdvisory()': () => postgresAdvisory(wrong({ connect: async () => client, poler: 'session' })),
@@ -104,6 +108,7 @@ describe('unknown options are refused by', () => {
     'guard() of SQLite': () => sqliteGuard(wrong({ tabel: 'x' })),
     'guard() of PostgreSQL': () => postgresGuard(wrong({ tabel: 'x' })),
     'guard() of MySQL': () => mysqlGuard(wrong({ table: 'a.b', tabel: 'x' })),
+    'guard() of MongoDB': () => mongodbGuard(wrong({ colection: 'x' })),
     'guard() of Redis': () => redisGuard(wrong({ client, prefix: 'x' })),
     'createLocks()': () => createLocks(memory(), wrong({ tttl: '5s' })),
     'mutex()': () => inMemory().locks.mutex('a', wrong({ tll: '5s' })),
@@ -151,6 +156,7 @@ describe('unknown options are refused by', () => {
     'openRedlock()': () => openRedlock('redlock://a,b,c', wrong({ tiemout: 1 })),
     'openEtcd()': () => openEtcd('etcd://127.0.0.1:1', wrong({ prefx: '' })),
     'openZooKeeper()': () => openZooKeeper('zookeeper://127.0.0.1:1', wrong({ pth: '/locks' })),
+    'openMongodb()': () => openMongodb('mongodb://127.0.0.1:1/x', wrong({ colection: '' })),
     'openMysql()': () => openMysql('mysql://127.0.0.1:1/x', wrong({ nmae: '' })),
     'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
     'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),
@@ -161,6 +167,15 @@ describe('unknown options are refused by', () => {
       await expect(open()).rejects.toThrow(`' in ${call.split(' ')[0]}`)
     })
   }
+
+  test.each(ENGINE_NAMES)('what makes an engine of %s: each such function is tried here', async (name) => {
+    const exported = Object.keys((await import(`../../src/engines/${name}/index.ts`)) as object)
+    const makes = exported.filter((each) => each.startsWith('open') || each.toLowerCase() === name.replace('-', ''))
+    expect(makes).not.toEqual([])
+    // That one takes a URL, and nothing else.
+    const tried = ['openSqlite()', ...Object.keys(synchronous), ...Object.keys(asynchronous)]
+    expect(makes.map((each) => `${each}()`).filter((call) => !tried.includes(call))).toEqual([])
+  })
 })
 
 describe('the page of all options', () => {

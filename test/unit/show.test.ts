@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
 import { memory } from '../../src/engines/memory/index.ts'
+import { openMongodb } from '../../src/engines/mongodb/index.ts'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
@@ -10,6 +11,7 @@ import { openRedis } from '../../src/engines/redis/index.ts'
 import { openRedlock } from '../../src/engines/redlock/index.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
 import { openZooKeeper } from '../../src/engines/zookeeper/index.ts'
+import { ENGINE_NAMES } from '../engine-names.ts'
 import { inMemory } from './world.ts'
 
 /** On one line, as `JSON.stringify` is. */
@@ -35,6 +37,7 @@ describe('engines', () => {
     redis: () => openRedis('redis://user:hunter2@127.0.0.1:1'),
     redlock: () => openRedlock('redlock://user:hunter2@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3'),
     etcd: () => openEtcd('etcd://user:hunter2@127.0.0.1:1'),
+    mongodb: () => openMongodb('mongodb://user:hunter2@127.0.0.1:1/x'),
     mysql: () => openMysql('mysql://user:hunter2@127.0.0.1:1/x'),
     postgres: () => openPostgres('postgres://user:hunter2@127.0.0.1:1/x'),
     'postgres-advisory': () => openPostgresAdvisory('postgres-advisory://user:hunter2@127.0.0.1:1/x'),
@@ -50,6 +53,10 @@ describe('engines', () => {
       expect(Object.keys(JSON.parse(JSON.stringify(engine)) as object)).toEqual(['name', 'url'])
     })
   }
+
+  test('are all here', () => {
+    expect(['memory', 'sqlite', ...Object.keys(opened)].toSorted()).toEqual(ENGINE_NAMES.toSorted())
+  })
 })
 
 describe('leases', () => {
