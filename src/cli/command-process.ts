@@ -64,8 +64,9 @@ function isExecutable(file: string): boolean {
 }
 
 /**
- * $1 is `-` where the command leads a group. The guardian knows of it before it becomes what it is to be, so that no
- * moment is unguarded.
+ * What the shell does that becomes the command: it tells the guardian its own pid, which will be that of the command,
+ * and then runs the command in its place. So the command never runs unguarded. $1 is `-` where the command leads a
+ * process group: the guardian then signals the whole group.
  */
 const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
 

@@ -14,9 +14,9 @@ export interface Logger {
   error(fields: object, message: string): void
 }
 
-/** The verbs of engines, in the words of users, for a holder. */
+/** What has failed: a verb of the engine, in the words of users. That is for a holder. */
 const DOING = { enter: 'acquiring', renew: 'renewing', leave: 'releasing' } as const
-/** And for a caller that holds nothing: it waits, or has given up. */
+/** The same for a caller that holds nothing: it waits, or has given up. */
 const ASKING = {
   enter: (key: string) => `acquiring '${key}' failed`,
   renew: (key: string) => `asking for the place of '${key}' in line failed`,

@@ -20,7 +20,10 @@ export const LONGEST_WANT_MS = 60_000
 /** How high the stock of an item may be. */
 export const HIGHEST_STOCK = 1_000_000_000_000
 
-/** So many of an item. The quantity is a whole number from 1 to `MOST_UNITS`; that of `set` and `add`: see there. */
+/**
+ * So many of an item. The quantity is a whole number: from 1 to `MOST_UNITS`, but for `set` from 0 to `HIGHEST_STOCK`,
+ * and for `add` from `-MOST_UNITS`.
+ */
 export interface PoolLine {
   /** 1 to 128 bytes of well-formed UTF-8 without control characters. */
   readonly item: string
@@ -35,7 +38,7 @@ export interface PoolStep {
    * - `reserve`: hold the lines for `ms`. Answers `held`; `sold`, if this id was confirmed; `differs`, if it holds
    *   other lines; `short` or `unknown` with the first item that lacks.
    * - `extend`: the hold lives for `ms` from now on, or longer if it does anyway. Answers `held`, `sold` or `lapsed`.
-   * - `confirm`: what is held is sold, and the id is remembered for `ms`. Answers `sold` or `lapsed`; with `late`, a
+   * - `confirm`: what is held is sold, and the id is remembered for `ms`. Answers `sold` or `lapsed`; with `flag`, a
    *   hold that has lapsed is sold all the same if there is enough of the given lines.
    * - `cancel`: give back what is held. Answers `cancelled`, `sold` or `lapsed`.
    * - `find`: answers `held`, `sold` or `lapsed`.
@@ -57,7 +60,10 @@ export interface PoolStep {
    * answered `short`.
    */
   readonly wantMs: number
-  /** For `confirm`: see there. For `set` and `add`: also below what is sold and held. */
+  /**
+   * For `confirm`: a hold that has lapsed is sold all the same, if there is enough. For `set` and `add`: the change is
+   * made also where stock becomes less than sold and held. Of no meaning for the others.
+   */
   readonly flag: boolean
 }
 

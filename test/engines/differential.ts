@@ -1,6 +1,6 @@
 /**
- * One random trace of contract calls, on the memory engine and on another one, with equal answers: whatever memory.ts
- * says is what the other has to say too.
+ * One random trace of contract calls, on the memory engine and on another one, with equal answers: what the
+ * memory engine answers is right.
  *
  * The other's server has a clock that stands still and is moved by the trace, together with that of the memory engine,
  * so that expiry is part of it. Tokens differ in number, so they are compared by rank: of each key, the n-th that one

@@ -1,6 +1,6 @@
 /**
- * Redis under a clock of ours answers as the memory engine does: whatever memory.ts says is what the scripts have to
- * say too. And whatever becomes of the lines on the way, no key of theirs would stay if all processes died.
+ * Redis under a clock of ours answers as the memory engine does: its scripts keep the rule that is written there. And
+ * whatever becomes of the lines on the way, no key of theirs would stay if all processes died.
  */
 import { afterAll, expect, test } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'

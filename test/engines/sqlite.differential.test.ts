@@ -1,6 +1,6 @@
 /**
- * One random trace of contract calls, on the memory engine and on SQLite, with equal answers: whatever memory.ts says
- * is what a file has to say too.
+ * One random trace of contract calls, on the memory engine and on SQLite, with equal answers: what the memory
+ * engine answers is right.
  *
  * Tokens differ in number (SQLite begins at the wall clock), so they are compared by rank: the n-th that one gives out
  * is the n-th of the other.

@@ -52,7 +52,7 @@ export interface EtcdContext {
 
 /** How a renewal is made. */
 export interface RenewOptions extends EtcdCallOptions {
-  /** What the core has called: an enter renews entries that are in their lines already. */
+  /** What the core has called, for errors: `renew`; or `enter`, for entries that are in their lines already. */
   readonly call: EngineCall
 }
 

@@ -39,11 +39,11 @@ const traits: StoreTraits = {
 
 /** How many records one transaction reads: a megabyte of the largest. */
 const READS_AT_ONCE = 16
-/** A change that other clients are faster than so many times is given up, and was not made. */
+/** How often a change is tried. If another client was faster each time, it is given up, and was not made. */
 const TRIES = 50
 /** How many records are remembered, to make changes from. */
 const REMEMBERED = 1000
-/** How long the key of a removal stays that need not be remembered. */
+/** How long the key of a removal stays where no holder can have found what was removed: the line is empty. */
 const NOTHING_MS = 10_000
 
 export interface EtcdStoreContext {

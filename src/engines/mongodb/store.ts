@@ -129,7 +129,7 @@ export class MongodbStore implements Store {
     }
   }
 
-  /** Where no document tells it. */
+  /** Asked for by itself, where there is no document whose answer has it. */
   async #serverTimeMs(call: EngineCall): Promise<number> {
     try {
       const { localTime } = await this.#collection.command({ hello: 1 }, ANSWER_MS)
@@ -148,7 +148,7 @@ export class MongodbStore implements Store {
   }
 }
 
-/** Whether a document is made where there is none: not only to refuse the change. */
+/** Whether the change makes a document where there is none. One that has to be refused then makes none. */
 export function upsertsRecord({ holding, version = 0n }: When): boolean {
   return holding === undefined && version === 0n
 }

@@ -1,5 +1,5 @@
 /**
- * The names of what is kept for a line beside its lock: three keys (see lua/line.lua), its record (see lua/put.lua),
+ * The names of what is kept for a line beside its lock: three keys (see lua/line.lua), its record (see lua/record.lua),
  * and the counter that tokens come from. In Cluster they are declared, and made here; elsewhere the scripts make them,
  * all with the suffix `:{...}`.
  *

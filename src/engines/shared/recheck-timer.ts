@@ -17,7 +17,7 @@ export interface Recheck {
   readonly ttlMs: number
   /** When to ask again, from now, should nothing be heard. */
   readonly recheckMs: number
-  /** `first` in line; `behind` another waiter; first in line behind a `stranger`, who does not tell when it goes. */
+  /** `first` in line; `behind` another waiter; behind a `stranger`, who may not wake it (standing-codes.ts). */
   readonly place: 'first' | 'behind' | 'stranger'
 }
 

@@ -5,10 +5,13 @@
  *     H  it holds since an earlier call (Redis, whose answer to a renewal has the token behind the letter)
  *     w  it waits, first in line            b  busy: it could not hold at once, and nothing of it remains
  *     q  it waits, behind another waiter    u  the server does not know it
- *     s  it waits, behind a stranger        e  it was evicted
+ *     s  it waits, and may not be woken     e  it was evicted
  *     f  the line is full                   l  another transaction has locked the line
  *     x  what is stored at the key is no line that this engine can use
  *     t  another entry has the key (Redlock, of one of its servers)
+ *
+ * Not woken by the one before it, that is: on Redis that is a stranger, who tells nothing when it goes; on MySQL it is
+ * an entry of another user of the database, who may not be allowed to wake this one.
  *
  * What stands behind a letter differs: it is said at the head of redis/lua/place.lua, of sql/enter.sql of PostgreSQL
  * and of MySQL, and in redlock/codec.ts.

@@ -55,7 +55,7 @@ function held(change: Change, id: string): Change {
   return { ...change, when: { ...change.when, holding: id } }
 }
 
-/** An entrance that has arrived before: what it has stored then is still there. */
+/** The answer to an entrance that has arrived before: if what it stored then is still there, it is stored. */
 function asBefore({ value }: Change, put: Put): Put {
   if (put.state !== 'refused' || put.by === 'holding') return put
   const { stored, serverTimeMs } = put

@@ -29,7 +29,7 @@ import type { MaybeLine } from './line-reader.ts'
 import { byNumber, numberIn, pathsTo } from './names.ts'
 import { inGroups, type Settled, settled } from './settled.ts'
 
-/** How often the node of a line is created that the server takes away again, because it was empty. */
+/** How often an enter creates the node of a line, should the servers remove it again while it is empty. */
 const TRIES = 3
 /** When a line is read again in which only tries are in the way. Their clients take them out at once. */
 const READ_AGAIN_MS = [2, 5, 10, 20, 40, 80]

@@ -1,4 +1,4 @@
-/** Looking at lines: the entries of one, which lines there are, and word of a change for observers. */
+/** Looking at lines: the entries of one (`inspect`), and which lines there are (`list`). */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'

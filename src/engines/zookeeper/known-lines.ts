@@ -37,7 +37,7 @@ export class KnownLines {
     return new Set(claims.filter(({ key }) => counts.get(key) === 1 && this.#isKnown(key)))
   }
 
-  /** The claims of lines that may have no node, and that several of these claims are of. */
+  /** Of these claims, those of lines that may have no node, and that another one of these claims is of, too. */
   sharedUnknown(claims: readonly Claim[]): readonly Claim[] {
     if (claims.length === 1) return []
     const counts = countsByKey(claims)

@@ -1,5 +1,5 @@
 /**
- * How a waiter hears that it holds, and how an observer hears of a change.
+ * How a waiter hears that it holds. (How an observer hears of a change is in observers.ts.)
  *
  * No entry overtakes another. So of all entries of ours that wait in a line, only the first one is looked after: none
  * of the others can hold before it does. It watches the entries whose going can matter to it (`blockersOf` in

@@ -17,7 +17,7 @@ import { slotFor } from './record-slots.ts'
 
 const FORMAT = 1
 const HEAD_BYTES = 26
-/** How long the node of a removal stays that need not be remembered. */
+/** How long the node of a removal stays where no holder can have found what was removed: the line is empty. */
 const NOTHING_MS = 10_000
 
 /** `nothing`: a removal that need not be remembered. Its node is swept. */
@@ -89,7 +89,10 @@ export function asOf(record: ZooKeeperRecord, nowMs: number): ZooKeeperRecord {
   return kind === 'nothing' || isOver ? { ...record, kind: 'nothing', mark: 0n, value: NO_VALUE } : record
 }
 
-/** What a change makes of a record. `remembered`: of a removal, whether it has to be. `nowMs`: about. */
+/**
+ * What a change makes of a record. `remembered`: whether a removal has to be (`TOMBSTONE_MS` in core/store.ts).
+ * `nowMs`: roughly what time it is. Only the slot depends on it.
+ */
 export function changed(before: ZooKeeperRecord, change: Change, remembered: boolean, nowMs: number): RecordContent {
   const { value, mark = 0n } = change
   if (value === null) {

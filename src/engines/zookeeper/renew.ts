@@ -33,7 +33,7 @@ interface OwnPlace {
 
 /** What all places of one call have in common. */
 interface Renewal {
-  /** What the core has called: an enter renews entries that are in their lines already. */
+  /** What the core has called, for errors: `renew`; or `enter`, for entries that are in their lines already. */
   readonly call: EngineCall
   readonly startedAt: number
 }
@@ -161,7 +161,7 @@ export class RenewRequests {
       const token = tokenOf(stored, stat)
       if (stored.evicted) return EVICTED
       if (stored.outlives) {
-        // It is to run out by itself, and a renewal does not change when.
+        // It was released for later. It ends with the session that it was moved to, and no renewal changes when.
         const leftMs = Math.min(stored.ttlMs, ttlMs)
         return held ? { state: 'held', token, heldForMs: leftMs } : { state: 'waiting', ahead, livesForMs: leftMs }
       }

@@ -43,11 +43,11 @@ const traits: StoreTraits = {
   survives: 'the death of any client, and of any minority of servers; not the restore of a snapshot',
 }
 
-/** A change that other clients are faster than so many times is given up, and was not made. */
+/** How often a change is tried. If another client was faster each time, it is given up, and was not made. */
 const TRIES = 50
 /** How many records are remembered, to make changes from. */
 const REMEMBERED = 1_000
-/** For how long what was read is made changes from, where it expires; and how long before its expiry no more. */
+/** A record that expires is read again before a change, if it was read so long ago, or expires so soon. */
 const BELIEVED_MS = 60_000
 const BEFORE_EXPIRY_MS = 1_000
 /** How long a sweep may take when the engine is closed. */

@@ -1,6 +1,6 @@
 -- Entries, messages, and sums: what line.lua is written in. Included before it; not a script of its own.
 --
--- Declared before: call, now (ms).
+-- Declared before: call, now (ms), and digits (keys.lua).
 local UNBOUND = math.huge
 
 -- What is published when the script ends: by the id of an engine, a list of texts. To the engine of an entry:

@@ -1,4 +1,5 @@
--- Which lines, and which entries, a call is about. Included by every script but alone.lua; not a script of its own.
+-- Which lines, and which entries, a call is about; not a script of its own. Included by each script that may have to
+-- open a line (line.lua).
 --
 -- KEYS                 in Cluster, where every key has to be declared: server key, entries, queue and expiries of each
 --                      line, behind what else the script wants

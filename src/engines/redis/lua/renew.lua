@@ -12,7 +12,7 @@ local call = redis.call
 --#include keys
 local ttl_of = ARGV[4] ~= '' and ARGV[4]
 
--- The ttl of the i-th place, as it is written.
+-- The ttl of the i-th place, as it is written. '!' is character 33, and says that it is the first ttl, ARGV[5].
 local function ttl_at(i)
   return ARGV[ttl_of and string.byte(ttl_of, i) - 28 or 5]
 end

@@ -11,7 +11,7 @@
 -- Answer               one text, in words: the time (us); and then for each draw: 't' if it was taken, 'r' if not, each
 --                      with the debts of its parts behind it; or '!' if a record of it is no rate limit
 --
--- The state is the text of a record (see put.lua), "rate1 " and six numbers: time (us), debt, and the rate. Its version
+-- The state is the text of a record (see record.lua), "rate1 " and six numbers: time (us), debt, and the rate. Its version
 -- comes from the clock alone: no holder ever compares it. It expires when nothing is owed any more.
 -- It is made to be quick: a state is parsed by one pattern, its units are compared as text, and numbers become text
 -- where they have to.
