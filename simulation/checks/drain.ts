@@ -5,7 +5,8 @@
 import type { Check } from '../checks.ts'
 import type { Call, History, Holding } from '../history.ts'
 import { callsById } from './calls.ts'
-import { named, stayOf, staysByToken } from './safety.ts'
+import { stayOf, staysByToken } from './safety.ts'
+import { named, time } from './words.ts'
 
 export const drain: Readonly<Record<string, Check>> = {
   'granted while draining': granted,
@@ -24,7 +25,7 @@ function* granted({ drains, holdings }: History): Iterable<string> {
   for (const { process, at } of drains)
     for (const holding of holdings)
       if (holding.process === process && holding.grantedAt > at)
-        yield `${named(holding)} was granted at ${holding.grantedAt.toFixed(3)}, though its process drains since ${at.toFixed(3)}`
+        yield `${named(holding)} was granted at ${time(holding.grantedAt)}, though its process drains since ${time(at)}`
 }
 
 function* disturbed({ drains, holdings }: History): Iterable<string> {
@@ -34,7 +35,7 @@ function* disturbed({ drains, holdings }: History): Iterable<string> {
       if (holding.process !== process || holding.lostWhy !== 'closed') continue
       const lostAt = holding.lostAt ?? holding.doubtedAt ?? Number.POSITIVE_INFINITY
       if (lostAt < until)
-        yield `${named(holding)} was told to end at ${lostAt.toFixed(3)}; its process had until ${until.toFixed(3)} to drain`
+        yield `${named(holding)} was told to end at ${time(lostAt)}; its process had until ${time(until)} to drain`
     }
   }
 }
@@ -64,7 +65,7 @@ function* givenAway(history: History): Iterable<string> {
     const until = Math.min(endedAt, toldAt + momentMs - TIMER_MS)
     const leave = calls.find(({ verb, sentAt }) => verb === 'leave' && sentAt >= toldAt && sentAt < until)
     if (leave !== undefined)
-      yield `${named(holding)} was told to end at ${toldAt.toFixed(3)}, and given back at ${leave.sentAt.toFixed(3)}, before it had`
+      yield `${named(holding)} was told to end at ${time(toldAt)}, and given back at ${time(leave.sentAt)}, before it had`
   }
 }
 
@@ -77,7 +78,6 @@ function* notKept(history: History): Iterable<string> {
     const troubles = [...history.troubles(process, toldAt - ttlMs - callTimeoutMs, toldAt + callTimeoutMs)]
     if (troubles.some(({ kind }) => kind !== 'close')) continue
     const asked = calls.some(({ items }) => items.some((item) => item.id === id && item.outlives === true))
-    if (!asked)
-      yield `${named(holding)} was to keep the key busy after ${toldAt.toFixed(3)}, and no server was asked to`
+    if (!asked) yield `${named(holding)} was to keep the key busy after ${time(toldAt)}, and no server was asked to`
   }
 }

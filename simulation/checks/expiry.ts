@@ -13,6 +13,7 @@ import {
   toldBy,
 } from './calls.ts'
 import { stayOf, staysByToken } from './safety.ts'
+import { time } from './words.ts'
 
 export const expiry: Readonly<Record<string, Check>> = {
   'left to expire': leftToExpire,
@@ -65,7 +66,8 @@ function* leftToExpire(history: History): Iterable<string> {
     const stops = stopsOf(history, process)
     if (timeOutside(stops, from, until) <= boundMs) continue
     if (timeOutside([...stops, ...heldUp(history, stay)], from, until) > boundMs)
-      yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
+      yield `'${key}': ${id} entered at ${time(stay.enteredAt)} and was left to expire at ${time(goneAt)}; ` +
+        `nothing was tried since ${time(from)}`
   }
 }
 
@@ -88,7 +90,7 @@ function* evictedAndThere(history: History): Iterable<string> {
     if (calls.some(({ verb, sentAt }) => verb === 'leave' && sentAt <= goneAt)) continue
     const busy = [...stopsOf(history, process), ...heldUp(history, stay)]
     if (timeOutside(busy, told.goneAt, goneAt) > SLACK_MS + aheadMs(history, process, told.goneAt, goneAt))
-      yield `'${key}': ${id} was evicted, which its process knew at ${told.goneAt.toFixed(3)}, and stood in the line until ${goneAt.toFixed(3)}`
+      yield `'${key}': ${id} was evicted, which its process knew at ${time(told.goneAt)}, and stood in the line until ${time(goneAt)}`
   }
 }
 

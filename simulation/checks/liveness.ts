@@ -1,7 +1,8 @@
 /** What is asked for comes, and in time. */
 import type { Check } from '../checks.ts'
 import type { History } from '../history.ts'
-import { named, stayOf, staysByToken } from './safety.ts'
+import { stayOf, staysByToken } from './safety.ts'
+import { asked, named, time } from './words.ts'
 
 export const liveness: Readonly<Record<string, Check>> = {
   'no lost wake-up': lostWakeUp,
@@ -19,7 +20,8 @@ function* givenUpInTime(history: History): Iterable<string> {
   for (const { process, verb, sentAt, givenUpAt } of history.calls) {
     if (givenUpAt === undefined || givenUpAt <= sentAt + 1.01 * callTimeoutMs + 3) continue
     if (!history.stopped(process, sentAt, givenUpAt))
-      yield `p${process}: ${verb}, sent at ${sentAt.toFixed(3)}, was given up at ${givenUpAt.toFixed(3)}; ${callTimeoutMs.toFixed(1)} ms after the send would do`
+      yield `p${process}: ${verb}, sent at ${time(sentAt)}, was given up at ${time(givenUpAt)}; ` +
+        `${callTimeoutMs.toFixed(1)} ms after the send would do`
   }
 }
 
@@ -42,7 +44,8 @@ function* lostWakeUp(history: History): Iterable<string> {
     const tookMs = holding.grantedAt - stay.grantedAt
     const since = stay.grantedAt - terms.ttlMs - terms.callTimeoutMs
     if (tookMs > boundMs && !history.troubled(holding.process, since, holding.grantedAt)) {
-      yield `${named(holding)} was granted at ${stay.grantedAt.toFixed(3)} and known ${tookMs.toFixed(1)} ms later; ${boundMs.toFixed(1)} ms would do`
+      yield `${named(holding)} was granted at ${time(stay.grantedAt)} and known ${tookMs.toFixed(1)} ms later; ` +
+        `${boundMs.toFixed(1)} ms would do`
     }
   }
 }
@@ -58,13 +61,13 @@ export function recoveryMs({ terms, attempts, calmAt }: History): number {
 function* recovery(history: History): Iterable<string> {
   const dead = new Set(history.faults.filter(({ kind }) => kind === 'crash').map(({ process }) => process))
   const boundMs = recoveryMs(history)
-  for (const { process, what, keys, at, settledAt } of history.attempts) {
+  for (const attempt of history.attempts) {
+    const { process, at, settledAt } = attempt
     if (dead.has(process)) continue
     const by = Math.max(at, history.calmAt) + boundMs
-    if (settledAt === undefined)
-      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, never came to an end`
+    if (settledAt === undefined) yield `${asked(attempt)}, never came to an end`
     else if (settledAt > by)
-      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, came to an end at ${settledAt.toFixed(3)}; all was calm at ${history.calmAt.toFixed(3)}`
+      yield `${asked(attempt)}, came to an end at ${time(settledAt)}; all was calm at ${time(history.calmAt)}`
   }
 }
 
@@ -73,10 +76,11 @@ const NAMING_MS = 250
 
 /** A caller that waits with limited patience has an answer when it runs out, if its process runs. */
 function* patience(history: History): Iterable<string> {
-  for (const { process, what, keys, at, waitMs, settledAt } of history.attempts) {
+  for (const attempt of history.attempts) {
+    const { process, what, at, waitMs, settledAt } = attempt
     if (settledAt === undefined || waitMs === 0 || what.startsWith('all')) continue
     const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
     if (lateMs > 0 && !history.stopped(process, at, settledAt))
-      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
+      yield `${asked(attempt)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${time(settledAt)}`
   }
 }

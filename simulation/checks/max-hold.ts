@@ -2,7 +2,8 @@
 import type { Check } from '../checks.ts'
 import type { Call, History, Holding } from '../history.ts'
 import { aheadMs, ownDeadline } from './calls.ts'
-import { named, runningFrom, stayOf, staysByToken } from './safety.ts'
+import { runningFrom, stayOf, staysByToken } from './safety.ts'
+import { named, time } from './words.ts'
 
 export const maxHold: Readonly<Record<string, Check>> = {
   'held past maxHold': heldTooLong,
@@ -28,7 +29,7 @@ function limited(history: History): readonly Holding[] {
 function* heldTooLong(history: History): Iterable<string> {
   for (const holding of limited(history))
     if (holding.believedAt > endsBy(holding))
-      yield `${named(holding)} was to end by ${endsBy(holding).toFixed(3)}, and believes to hold at ${holding.believedAt.toFixed(3)}`
+      yield `${named(holding)} was to end by ${time(endsBy(holding))}, and believes to hold at ${time(holding.believedAt)}`
 }
 
 function* endedTooEarly(history: History): Iterable<string> {
@@ -36,8 +37,7 @@ function* endedTooEarly(history: History): Iterable<string> {
     if (holding.lostWhy !== 'maxHold') continue
     const at = holding.lostAt ?? holding.doubtedAt ?? Number.POSITIVE_INFINITY
     const earliest = holding.grantedAt + holding.maxHoldMs * (1 - RATE) - TIMER_MS
-    if (at < earliest)
-      yield `${named(holding)} was ended by its maxHold at ${at.toFixed(3)}; it had until ${earliest.toFixed(3)}`
+    if (at < earliest) yield `${named(holding)} was ended by its maxHold at ${time(at)}; it had until ${time(earliest)}`
   }
 }
 
@@ -49,7 +49,7 @@ function* lateSignal(history: History): Iterable<string> {
     if (due === undefined || due > history.endedAt) continue
     const { endedAt = Number.POSITIVE_INFINITY, lostAt } = holding
     if (endedAt > due && (lostAt === undefined || lostAt > due) && alive(history, holding, due))
-      yield `${named(holding)} was to hear of its end by ${due.toFixed(3)} and did ${lostAt === undefined ? 'not' : `at ${lostAt.toFixed(3)}`}`
+      yield `${named(holding)} was to hear of its end by ${time(due)} and did ${lostAt === undefined ? 'not' : `at ${time(lostAt)}`}`
   }
 }
 
@@ -68,7 +68,7 @@ function* givenAway(history: History): Iterable<string> {
     const deadline = ownDeadline(history, requests(history, id), id, ttlMs, goneAt)
     const slackMs = ttlMs * RATE + TIMER_MS + aheadMs(history, process, grantedAt, goneAt)
     if (deadline < Number.POSITIVE_INFINITY && goneAt < deadline - slackMs)
-      yield `${named(holding)} left the line at ${goneAt.toFixed(3)}, while its holder could be working: it has until ${deadline.toFixed(3)}`
+      yield `${named(holding)} left the line at ${time(goneAt)}, while its holder could be working: it has until ${time(deadline)}`
   }
 }
 
@@ -81,7 +81,7 @@ function* renewed(history: History): Iterable<string> {
     if (id === undefined || holding.keeping) continue
     for (const { sentAt } of requests(history, id))
       if (sentAt > by && !history.stopped(holding.process, holding.grantedAt, sentAt))
-        yield `${named(holding)} was to end by ${by.toFixed(3)}, and was renewed at ${sentAt.toFixed(3)}`
+        yield `${named(holding)} was to end by ${time(by)}, and was renewed at ${time(sentAt)}`
   }
 }
 

@@ -2,7 +2,8 @@
 import type { Check } from '../checks.ts'
 import type { Attempt, Call, FaultKind, History, Holding } from '../history.ts'
 import { callsById, latestEndAwake, stopsOf, timeOutside, toldBy } from './calls.ts'
-import { named, stayOf, staysByToken } from './safety.ts'
+import { stayOf, staysByToken } from './safety.ts'
+import { asked, named, time } from './words.ts'
 
 export const needlessness: Readonly<Record<string, Check>> = {
   'needless loss': needlessLoss,
@@ -35,9 +36,9 @@ function* needlessLoss(history: History): Iterable<string> {
     const troubles = [...history.troubles(holding.process, since, at)]
     const [only] = troubles
     if (only === undefined)
-      yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), and nothing was wrong`
+      yield `${named(holding)} was lost at ${time(at)} (${holding.lostWhy}), and nothing was wrong`
     else if (troubles.length === 1 && SINGLE.has(only.kind))
-      yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), for one ${only.kind}`
+      yield `${named(holding)} was lost at ${time(at)} (${holding.lostWhy}), for one ${only.kind}`
   }
 }
 
@@ -58,11 +59,10 @@ function* needlessRefusal(history: History): Iterable<string> {
   if (refused.length === 0) return
   const byId = callsById(history)
   for (const attempt of refused) {
-    const { process, what, keys, at, settledAt = 0, error } = attempt
+    const { process, settledAt = 0, error } = attempt
     if (closed(history, process, settledAt)) continue
     const wrong = whatIsWrong(history, attempt, settledAt, byId)
-    if (wrong !== undefined)
-      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, ${wrong}: ${String(error)}`
+    if (wrong !== undefined) yield `${asked(attempt)}, was refused at ${time(settledAt)}, ${wrong}: ${String(error)}`
   }
 }
 
@@ -131,6 +131,6 @@ function* keptBusy(history: History): Iterable<string> {
     const until = endedAt + keptMs * 0.99
     const { goneAt } = stayOf(stays, holding) ?? {}
     if (goneAt !== undefined && goneAt < until)
-      yield `${named(holding)} was to keep the key busy until ${until.toFixed(3)}, and it was free at ${goneAt.toFixed(3)}`
+      yield `${named(holding)} was to keep the key busy until ${time(until)}, and it was free at ${time(goneAt)}`
   }
 }

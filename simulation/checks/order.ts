@@ -1,6 +1,7 @@
 /** First come, first served. */
 import type { Check } from '../checks.ts'
 import type { History, Stay } from '../history.ts'
+import { time } from './words.ts'
 
 export const order: Readonly<Record<string, Check>> = {
   'first come first served': firstComeFirstServed,
@@ -17,7 +18,7 @@ function* firstComeFirstServed(history: History): Iterable<string> {
       const { grantedAt } = stay
       if (grantedAt === undefined || (earlier.goneAt ?? Number.POSITIVE_INFINITY) <= grantedAt) continue
       if (earlier.grantedAt === undefined || earlier.grantedAt > grantedAt) {
-        yield `'${stay.key}': ${stay.id} held at ${grantedAt.toFixed(3)}, and ${earlier.id}, who came before it, still waited`
+        yield `'${stay.key}': ${stay.id} held at ${time(grantedAt)}, and ${earlier.id}, who came before it, still waited`
       }
     }
     line.push(stay)
@@ -39,7 +40,7 @@ function* askedInOrder(history: History): Iterable<string> {
       const number = Number(id.slice(id.indexOf('.') + 1))
       const line = `${process} ${key}`
       if (number < (last.get(line) ?? 0) && (history.askedAt.get(id) ?? 0) > history.sendsFrom(process)) {
-        yield `${id} asked for '${key}' before another of its process, and was sent after it, at ${sentAt.toFixed(3)}`
+        yield `${id} asked for '${key}' before another of its process, and was sent after it, at ${time(sentAt)}`
       }
       last.set(line, number)
     }

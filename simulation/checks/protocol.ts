@@ -2,6 +2,7 @@
 import type { Check } from '../checks.ts'
 import type { Call, History } from '../history.ts'
 import { earliestEnd } from './calls.ts'
+import { time } from './words.ts'
 
 export const protocol: Readonly<Record<string, Check>> = {
   'nothing overtakes an enter': nothingOvertakesAnEnter,
@@ -19,7 +20,7 @@ function* nothingOvertakesAnEnter(history: History): Iterable<string> {
     for (const { id } of call.items) {
       const enter = enters.get(id)
       if (enter !== undefined && earliestEnd(history, enter) > call.sentAt) {
-        yield `${call.verb} of ${id} was sent at ${call.sentAt.toFixed(3)}, while the enter of ${enter.sentAt.toFixed(3)} was on its way`
+        yield `${call.verb} of ${id} was sent at ${time(call.sentAt)}, while the enter of ${time(enter.sentAt)} was on its way`
       }
       if (call.verb === 'enter') enters.set(id, call)
     }
@@ -40,7 +41,7 @@ function* oneCallForEachKey(history: History): Iterable<string> {
       const way = `${process} ${verb} ${key}`
       const before = last.get(way)
       if (before !== undefined && earliestEnd(history, before) > sentAt && !isShorter(call, key, before))
-        yield `p${process}: ${verb} for '${key}' was sent at ${sentAt.toFixed(3)}, while that of ${before.sentAt.toFixed(3)} was on its way`
+        yield `p${process}: ${verb} for '${key}' was sent at ${time(sentAt)}, while that of ${time(before.sentAt)} was on its way`
       last.set(way, call)
     }
   }
@@ -61,7 +62,7 @@ function* nothingAfterLeaving(history: History): Iterable<string> {
       const leave = leaves.get(id)
       if (call.verb === 'leave') leaves.set(id, call)
       else if (leave !== undefined)
-        yield `${call.verb} of ${id} was sent at ${call.sentAt.toFixed(3)}, after the leave of ${leave.sentAt.toFixed(3)}`
+        yield `${call.verb} of ${id} was sent at ${time(call.sentAt)}, after the leave of ${time(leave.sentAt)}`
     }
   }
 }
@@ -75,8 +76,7 @@ function* goneIsFinal(history: History): Iterable<string> {
     if (verb !== 'enter') continue
     for (const { id } of items) {
       const at = goneAt.get(id)
-      if (at !== undefined && sentAt > at)
-        yield `${id} was gone at ${at.toFixed(3)}, and entered again at ${sentAt.toFixed(3)}`
+      if (at !== undefined && sentAt > at) yield `${id} was gone at ${time(at)}, and entered again at ${time(sentAt)}`
     }
   }
 }
@@ -90,7 +90,7 @@ function* gapIsAskedAbout(history: History): Iterable<string> {
       const asked = history.calls.some(
         ({ sentAt, items }) => sentAt >= at && sentAt <= by && items.some((item) => item.id === id),
       )
-      if (!asked) yield `p${process} heard of a gap at ${at.toFixed(3)}, and did not ask about ${id}`
+      if (!asked) yield `p${process} heard of a gap at ${time(at)}, and did not ask about ${id}`
     }
   }
 }
@@ -100,6 +100,6 @@ function* unconfirmedAreNotBelieved(history: History): Iterable<string> {
   for (const { at, process, key, token, why } of history.unconfirmedGrants) {
     const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
     if (holding?.grantedAt === at)
-      yield `p${process} believed at ${at.toFixed(3)} that it holds '${key}' (token ${token}): ${why}`
+      yield `p${process} believed at ${time(at)} that it holds '${key}' (token ${token}): ${why}`
   }
 }

@@ -2,6 +2,7 @@
 import type { Check } from '../checks.ts'
 import type { History, RegisterAccess } from '../history.ts'
 import { stayOf, staysByToken } from './safety.ts'
+import { time } from './words.ts'
 
 export const registers: Readonly<Record<string, Check>> = {
   'guarded exclusion': guardedExclusion,
@@ -27,7 +28,7 @@ function* guardedExclusion(history: History): Iterable<string> {
     } else {
       const between = others.get(`${access.key} ${access.token}`)
       if (between !== undefined)
-        yield `'${access.key}': token ${between.token} was let in at ${between.at.toFixed(3)}, before the write of token ${access.token}`
+        yield `'${access.key}': token ${between.token} was let in at ${time(between.at)}, before the write of token ${access.token}`
     }
   }
 }
@@ -49,7 +50,7 @@ function* lostUpdates(history: History, guarded: boolean): Iterable<string> {
     if (access.guarded !== guarded || !access.accepted || access.kind !== 'write') continue
     const before = values.get(access.key) ?? 0
     if (access.value !== before + 1)
-      yield `'${access.key}' was ${before}, and token ${access.token} wrote ${access.value} at ${access.at.toFixed(3)}`
+      yield `'${access.key}' was ${before}, and token ${access.token} wrote ${access.value} at ${time(access.at)}`
     values.set(access.key, access.value)
   }
 }
@@ -69,6 +70,6 @@ function* rightfulHolderRefused(history: History): Iterable<string> {
       (stay.goneAt ?? Number.POSITIVE_INFINITY) <= access.at
     )
       continue
-    yield `'${access.key}': token ${access.token} was refused at ${access.at.toFixed(3)}, while it held`
+    yield `'${access.key}': token ${access.token} was refused at ${time(access.at)}, while it held`
   }
 }

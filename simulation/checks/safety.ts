@@ -7,6 +7,7 @@
  */
 import type { Check } from '../checks.ts'
 import { type History, type Holding, STOPS, type Stay } from '../history.ts'
+import { named, time } from './words.ts'
 
 export const safety: Readonly<Record<string, Check>> = {
   'overlap without a guard': unguardedOverlap,
@@ -46,7 +47,7 @@ function* unguardedOverlap(history: History): Iterable<string> {
     const weight = together.reduce((sum, other) => sum + other.weight, 0)
     const limit = Math.min(...together.map((other) => other.limit))
     if (weight > limit)
-      yield `at ${at.toFixed(3)}, ${together.map(named).join(' and ')} all believe to hold: ${weight} of ${limit}`
+      yield `at ${time(at)}, ${together.map(named).join(' and ')} all believe to hold: ${weight} of ${limit}`
   }
 }
 
@@ -63,18 +64,17 @@ function* beliefWithoutTruth(history: History): Iterable<string> {
     if (stay?.grantedAt === undefined || stay.grantedAt > grantedAt) {
       // A server whose clock was set may grant and expire in one breath; no witness sees that.
       if (!jumped)
-        yield `${named(holding)} was returned at ${grantedAt.toFixed(3)}, but the server never let it hold until then`
+        yield `${named(holding)} was returned at ${time(grantedAt)}, but the server never let it hold until then`
     } else if (
       stay.goneAt !== undefined &&
       believedAt >= stay.goneAt + (jumped || excused(stay) ? holding.ttlMs * 1.01 : 0)
     ) {
-      yield `${named(holding)} believes to hold at ${believedAt.toFixed(3)}, and the server let it go at ${stay.goneAt.toFixed(3)} (${stay.why})`
+      yield `${named(holding)} believes to hold at ${time(believedAt)}, and the server let it go at ${time(stay.goneAt)} (${stay.why})`
     }
     if (doubtedAt === grantedAt && holding.lostWhy !== 'closed')
-      yield `${named(holding)} was over when it was returned, at ${grantedAt.toFixed(3)}`
+      yield `${named(holding)} was over when it was returned, at ${time(grantedAt)}`
     const over = Math.min(doubtedAt, lostAt)
-    if (believedAt > over)
-      yield `${named(holding)} was lost at ${over.toFixed(3)} and held again at ${believedAt.toFixed(3)}`
+    if (believedAt > over) yield `${named(holding)} was lost at ${time(over)} and held again at ${time(believedAt)}`
   }
 }
 
@@ -91,7 +91,8 @@ function* lateSignal(history: History): Iterable<string> {
       continue
     const due = runningFrom(history, holding, stay.goneAt)
     if (due !== undefined && !ended(holding, due) && (holding.lostAt === undefined || holding.lostAt > due)) {
-      yield `${named(holding)} expired at ${stay.goneAt.toFixed(3)}; it had to hear of it by ${due.toFixed(3)} and did ${holding.lostAt === undefined ? 'not' : `at ${holding.lostAt.toFixed(3)}`}`
+      yield `${named(holding)} expired at ${time(stay.goneAt)}; it had to hear of it by ${time(due)} ` +
+        `and did ${holding.lostAt === undefined ? 'not' : `at ${time(holding.lostAt)}`}`
     }
   }
 }
@@ -138,15 +139,11 @@ function* anotherToken(history: History): Iterable<string> {
   for (const { at, process, key, token } of history.replacements) {
     const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
     if (holding !== undefined && holding.grantedAt < at && holding.believedAt > at) {
-      yield `${named(holding)} was told at ${at.toFixed(3)} that another token holds, and believes to hold at ${holding.believedAt.toFixed(3)}`
+      yield `${named(holding)} was told at ${time(at)} that another token holds, and believes to hold at ${time(holding.believedAt)}`
     }
   }
 }
 
 function ended({ endedAt }: Holding, at: number): boolean {
   return endedAt !== undefined && endedAt <= at
-}
-
-export function named({ key, token, process }: Holding): string {
-  return `p${process}'s lease of '${key}' (token ${token})`
 }
