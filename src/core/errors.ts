@@ -295,7 +295,8 @@ export class UnknownOutcomeError extends HoldfastError {
   constructor(key: string, attempt: AttemptName) {
     super(
       'UNKNOWN_OUTCOME',
-      `attempt ${attempt.number} of '${key}' (id ${attempt.id}) ended without a result: find out what it did, then run it with { crashed: 'retry' }`,
+      `attempt ${attempt.number} of '${key}' (id ${attempt.id}) ended without a result: ` +
+        `find out what it did, then run it with { crashed: 'retry' }`,
     )
     this.key = key
     this.attempt = attempt

@@ -206,6 +206,7 @@ function refuseWidening(outer: CoreLease, asked: Holding): void {
   if (limit === 1 || (limit === UNLIMITED && asked.limit === UNLIMITED)) return
   throw new DeadlockError(
     asked.key,
-    `'${asked.key}' (${described(asked)}) cannot be nested in a lease that is not exclusive (${described(outer.holding)}): it would have to wait for the others`,
+    `'${asked.key}' (${described(asked)}) cannot be nested in a lease that is not exclusive ` +
+      `(${described(outer.holding)}): it would have to wait for the others`,
   )
 }

@@ -61,7 +61,8 @@ export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
   if (held.length === 0 || heldCount([...held, asked]) === held.length + 1) return
   throw new DeadlockError(
     asked.key,
-    `asking for '${asked.key}' (${described(asked)}) inside work that already holds it (${held.map(described).join(', ')}) would wait for itself for ever; ` +
+    `asking for '${asked.key}' (${described(asked)}) inside work that already holds it ` +
+      `(${held.map(described).join(', ')}) would wait for itself for ever; ` +
       `if the nesting is meant, create the lock with { reentrant: true }, or pass { within: lease }`,
   )
 }

@@ -29,7 +29,9 @@ export class PoolStore {
     const { store } = locks.keeper
     if (store === undefined) {
       const { name } = locks.engine
-      const message = `${name} keeps no stock for ${recipe}(): give it the option store, which takes locks on an engine that does (redis, postgres, mysql, sqlite)`
+      const message =
+        `${name} keeps no stock for ${recipe}(): give it the option store, ` +
+        'which takes locks on an engine that does (redis, postgres, mysql, sqlite)'
       throw new UnsupportedError(name, message)
     }
     this.#keeper = locks.keeper

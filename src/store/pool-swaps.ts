@@ -77,7 +77,8 @@ export class PoolSwaps implements SwapRule<string, PoolStep, PoolReply> {
     const { name } = this.#keeper.engine
     return new UnsupportedError(
       name,
-      `${name} keeps a stock in one record, and '${key}' has no room for more holds: confirm or cancel some, give stock() a shorter keep, or ${ELSEWHERE} (${cause.message})`,
+      `${name} keeps a stock in one record, and '${key}' has no room for more holds: ` +
+        `confirm or cancel some, give stock() a shorter keep, or ${ELSEWHERE} (${cause.message})`,
     )
   }
 }

@@ -107,7 +107,9 @@ export class RecordStore<Value> {
     const requests = store.keeper.store
     if (requests === undefined) {
       const { name } = store.engine
-      const message = `${name} has no store for the records of ${recipe}(): give it the option store, which takes locks on an engine that has one (any but redlock)`
+      const message =
+        `${name} has no store for the records of ${recipe}(): give it the option store, ` +
+        'which takes locks on an engine that has one (any but redlock)'
       throw new UnsupportedError(name, message)
     }
     this.#keeper = store.keeper

@@ -82,7 +82,10 @@ export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
 /** What the server says of a missing password is about a command that the user has not sent. */
 function messageOf(error: unknown): string {
   if (codeOf(error) === 'NOAUTH')
-    return 'the server asks for a password, and was given none (NOAUTH): it belongs into the URL, redis://user:password@host, or into the options of your client'
+    return (
+      'the server asks for a password, and was given none (NOAUTH): ' +
+      'it belongs into the URL, redis://user:password@host, or into the options of your client'
+    )
   return error instanceof Error ? error.message : String(error)
 }
 

@@ -19,7 +19,9 @@ export function drawItem(draw: Draw): DrawItem {
 
 /** In Cluster a script has keys of one slot only. */
 export function inSeveralSlots(key: string, other: string): EngineError {
-  const message = `'${key}' and '${other}' are in different slots of the Cluster, where nothing can be taken from both in one step: give their keys one hash tag, like '{tenant:7}:user:1' and '{tenant:7}'`
+  const message =
+    `'${key}' and '${other}' are in different slots of the Cluster, where nothing can be taken from both in one step: ` +
+    `give their keys one hash tag, like '{tenant:7}:user:1' and '{tenant:7}'`
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
 }
 

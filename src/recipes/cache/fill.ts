@@ -159,7 +159,8 @@ function encodeRecord(backend: CacheBackend, recordKey: string, key: string, rec
   } catch (error) {
     if (!(error instanceof RangeError)) throw error
     throw new RangeError(
-      `the value of '${key}' has ${record.bytes.length} bytes, which is too many for a record: give cache() the option values, a key-value store for large ones`,
+      `the value of '${key}' has ${record.bytes.length} bytes, which is too many for a record: ` +
+        'give cache() the option values, a key-value store for large ones',
       { cause: error },
     )
   }

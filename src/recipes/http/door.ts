@@ -100,9 +100,11 @@ const DEFAULT_HANDLER_TIMEOUT = '1h'
 const LARGEST_BODY = 45_000
 
 const BODY_NOT_READ =
-  'idempotency() has refused a request (415) whose body was not read: two bodies under one key would be the same to it. Put the body parser before this middleware, or give fingerprint'
+  'idempotency() has refused a request (415) whose body was not read: ' +
+  'two bodies under one key would be the same to it. Put the body parser before this middleware, or give fingerprint'
 const FILES_NOT_READ =
-  'idempotency() has refused a request (415) with files that are not in memory: two files under one key would be the same to it. Have the parser keep them in memory, or give fingerprint'
+  'idempotency() has refused a request (415) with files that are not in memory: ' +
+  'two files under one key would be the same to it. Have the parser keep them in memory, or give fingerprint'
 
 /** The response was told to the client, and the request is to be handled again. */
 class NotKept {}

@@ -321,7 +321,8 @@ export class OnceAttempt implements Attempt {
     const { value } = await records.get(lease.key)
     if (value !== undefined && isSettled(value)) return value
     throw new TypeError(
-      `the transaction of attempt.commit() was not committed when the work for '${this.key}' ended: let the work return what the transaction returns`,
+      `the transaction of attempt.commit() was not committed when the work for '${this.key}' ended: ` +
+        'let the work return what the transaction returns',
     )
   }
 

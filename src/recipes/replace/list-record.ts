@@ -77,7 +77,8 @@ function explained(error: unknown): never {
   if (error instanceof UnsupportedError)
     throw new UnsupportedError(
       error.engine,
-      `${error.message}: give replace() the option store, which takes locks on the database of the rows; or null instead of a transaction, where the rows are not in one`,
+      `${error.message}: give replace() the option store, which takes locks on the database of the rows; ` +
+        'or null instead of a transaction, where the rows are not in one',
     )
   throw error
 }

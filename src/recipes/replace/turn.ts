@@ -205,7 +205,8 @@ export class ReplaceTurn implements Turn {
     if (verdict.state === 'stored') return undefined
     if (verdict.state === 'superseded') throw this.#superseded()
     throw new TypeError(
-      `batch ${verdict.stored + 1} of '${this.key}' is not stored, and a later one is to be: commit the transaction of each batch before the next one`,
+      `batch ${verdict.stored + 1} of '${this.key}' is not stored, and a later one is to be: ` +
+        'commit the transaction of each batch before the next one',
     )
   }
 
