@@ -85,7 +85,7 @@ test('a certificate that does not convince is no matter of time', () => {
 
 const claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
 
-test('claims of one class say it once, and claims of several say which is which', () => {
+test('claims of one template say it once, and claims of several say which is which', () => {
   expect(new EnterArguments('c').of([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
   const tries = { ...claim, id: 'b', wait: false }
   expect(new EnterArguments('c').of([claim, tries, claim])).toEqual([
@@ -98,7 +98,7 @@ test('claims of one class say it once, and claims of several say which is which'
   expect(renewArguments([claim, { ...claim, ttlMs: 5 }])).toEqual(['!"', '1000', '5'])
 })
 
-test('more classes than can be numbered are too many for one call', () => {
+test('more templates than can be numbered are too many for one call', () => {
   const claims = Array.from({ length: 95 }, (_, index) => ({ ...claim, ttlMs: index + 1 }))
   expect(new EnterArguments('c').of(claims)).toBeUndefined()
   expect(new EnterArguments('c').of(claims.slice(1))).toHaveLength(1 + 2 * 94)

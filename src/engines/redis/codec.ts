@@ -62,44 +62,44 @@ export function idsOf(items: readonly CallItem[]): string {
 
 // ---- arguments ----
 //
-// The arguments that follow the words of every call. What many items have in common is said once: claims of one ttl,
-// weight, limit and holder are of one class, and the usual batch has one class.
+// The arguments that follow the words of every call. What many items have in common is said once, as a template: claims
+// of one ttl, weight, limit and holder have the same one, and the usual batch has one template.
 
-/** The numbers of classes are characters, from '!' (1) to '~' (94). */
-const MOST_CLASSES = 94
-const CLASS_ONE = 33
+/** The numbers of templates are characters, from '!' (1) to '~' (94). */
+const MOST_TEMPLATES = 94
+const TEMPLATE_ONE = 33
 
-/** What claims of one class have in common. */
-type ClaimClass = Pick<Claim, 'ttlMs' | 'wait' | 'weight' | 'limit' | 'holder'>
+/** What claims of one template have in common. */
+type ClaimTemplate = Pick<Claim, 'ttlMs' | 'wait' | 'weight' | 'limit' | 'holder'>
 
 /** Makes the arguments of lua/enter.lua. */
 export class EnterArguments {
   readonly #engineId: string
-  /** The class of the last batch that had only one, and its arguments: the next batch usually has the same. */
-  #last: { readonly common: ClaimClass; readonly args: readonly string[] } | undefined
+  /** The template of the last batch that had only one, and its arguments: the next batch usually has the same. */
+  #last: { readonly template: ClaimTemplate; readonly args: readonly string[] } | undefined
 
   constructor(engineId: string) {
     this.#engineId = engineId
   }
 
-  /** Undefined: these claims have too many classes for one call; make it two. */
+  /** Undefined: these claims have too many templates for one call; make it two. */
   of(claims: readonly Claim[]): readonly string[] | undefined {
     const known = this.#last
-    if (known !== undefined && claims.every((claim) => sameClass(claim, known.common))) return known.args
-    const args = inClasses(claims, sameClass, (some, { ttlMs, wait, weight, limit, holder }) => {
+    if (known !== undefined && claims.every((claim) => sameTemplate(claim, known.template))) return known.args
+    const args = templateArguments(claims, sameTemplate, (some, { ttlMs, wait, weight, limit, holder }) => {
       some.push(String(ttlMs), `${wait ? 'w' : 't'} a ${weight} ${limit} ${ttlMs} ${this.#engineId} ${holder}`)
     })
     if (args?.[0] === '') {
       const { ttlMs, wait, weight, limit, holder } = claims[0] as Claim
-      this.#last = { common: { ttlMs, wait, weight, limit, holder }, args }
+      this.#last = { template: { ttlMs, wait, weight, limit, holder }, args }
     }
     return args
   }
 }
 
-/** The arguments of lua/renew.lua. Undefined: these places have too many classes for one call. */
+/** The arguments of lua/renew.lua. Undefined: these places have too many templates for one call. */
 export function renewArguments(places: readonly Place[]): readonly string[] | undefined {
-  return inClasses(places, sameTtl, (args, place) => args.push(ttlArgument(place)))
+  return templateArguments(places, sameTtl, (args, place) => args.push(ttlArgument(place)))
 }
 
 /** For how long a place is renewed, as the scripts read it: with a + if it is to outlive this process. */
@@ -107,7 +107,7 @@ export function ttlArgument({ ttlMs, outlives }: Place): string {
   return outlives === true ? `+${ttlMs}` : String(ttlMs)
 }
 
-function sameClass(a: ClaimClass, b: ClaimClass): boolean {
+function sameTemplate(a: ClaimTemplate, b: ClaimTemplate): boolean {
   return (
     a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
   )
@@ -117,8 +117,8 @@ function sameTtl(a: Place, b: Place): boolean {
   return a.ttlMs === b.ttlMs && a.outlives === b.outlives
 }
 
-/** Which item is of which class ('' if there is only one), and then each class. */
-function inClasses<Item>(
+/** Which template each item has ('' if there is only one), and then each template. */
+function templateArguments<Item>(
   items: readonly Item[],
   same: (a: Item, b: Item) => boolean,
   describe: (args: string[], item: Item) => void,
@@ -129,16 +129,16 @@ function inClasses<Item>(
     describe(args, first)
     return args
   }
-  const classes = [first]
-  let classOf = ''
+  const templates = [first]
+  let templateOf = ''
   for (const item of items) {
-    let found = classes.findIndex((known) => same(item, known))
-    if (found < 0) found = classes.push(item) - 1
-    if (found >= MOST_CLASSES) return undefined
-    classOf += String.fromCharCode(CLASS_ONE + found)
+    let found = templates.findIndex((known) => same(item, known))
+    if (found < 0) found = templates.push(item) - 1
+    if (found >= MOST_TEMPLATES) return undefined
+    templateOf += String.fromCharCode(TEMPLATE_ONE + found)
   }
-  const args = [classOf]
-  for (const item of classes) describe(args, item)
+  const args = [templateOf]
+  for (const item of templates) describe(args, item)
   return args
 }
 

@@ -16,9 +16,9 @@ import type { LeaveRequest, RaiseRequest, RepairRequest, TakeReply, TakeRequest 
 /** As in lua/take.lua. */
 export const LINE_BOUND = 10_000
 
-/** Requests that are alike are one class. The numbers of classes are characters, from '!' (1) to '~' (94). */
-const CLASS_ONE = 33
-const MOST_CLASSES = 94
+/** Requests that are alike have one template. The numbers of templates are characters, from '!' (1) to '~' (94). */
+const TEMPLATE_ONE = 33
+const MOST_TEMPLATES = 94
 const MODES = { try: 't', wait: 'w', renew: 'r' } as const
 
 /** How many keys are remembered with their group. */
@@ -50,7 +50,7 @@ export class RedlockScriptArguments {
     this.#engineId = engineId
   }
 
-  /** For lua/take.lua. Undefined: the requests are of too many classes for one call. */
+  /** For lua/take.lua. Undefined: the requests have too many templates for one call. */
   take(requests: readonly TakeRequest[]): string[] | undefined {
     if (this.#lastTake?.requests !== requests) this.#lastTake = { requests, words: this.#take(requests) }
     return this.#lastTake.words
@@ -114,20 +114,20 @@ export class RedlockScriptArguments {
   #take(requests: readonly TakeRequest[]): string[] | undefined {
     let serverKeys = ''
     let items = ''
-    let classOf = ''
-    const classes: TakeRequest[] = []
+    let templateOf = ''
+    const templates: TakeRequest[] = []
     for (const request of requests) {
       const serverKey = this.#names.serverKey(request.key)
       serverKeys += `${serverKey}\0`
       items += `${request.id} ${request.attempt} ${groupOf(serverKey)} `
-      let found = classes.findIndex((known) => isAlike(known, request))
-      if (found < 0) found = classes.push(request) - 1
-      if (found >= MOST_CLASSES) return undefined
-      classOf += String.fromCharCode(CLASS_ONE + found)
+      let found = templates.findIndex((known) => isAlike(known, request))
+      if (found < 0) found = templates.push(request) - 1
+      if (found >= MOST_TEMPLATES) return undefined
+      templateOf += String.fromCharCode(TEMPLATE_ONE + found)
     }
-    const several = classes.length === 1 ? '' : classOf
+    const several = templates.length === 1 ? '' : templateOf
     const words = ['', '0', serverKeys, items, String(requests.length), this.#engineId, several]
-    for (const { ttlMs, mode, outlives, holder } of classes)
+    for (const { ttlMs, mode, outlives, holder } of templates)
       words.push(String(ttlMs), outlives === true ? 'o' : MODES[mode], holder)
     return words
   }

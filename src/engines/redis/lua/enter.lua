@@ -2,9 +2,9 @@
 --
 -- KEYS  1              the counter that tokens come from; then as in keys.lua
 -- ARGV  1..3           as in keys.lua
---       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and
+--       4              which template each claim has, if there are several: '!' for the first, '"' for the second, and
 --                      so on; else nothing
---       ..             for each class: its ttl (ms); then 'w' if it waits, 't' if it only tries, and the record (see
+--       ..             for each template: its ttl (ms); then 'w' if it waits, 't' if it only tries, and the record (see
 --                      line.lua) from the flag on
 -- Answer               the first token, as a number, if all hold and are new: each has the token of the one before it
 --                      plus 1. Else {first token, codes, extras...}; codes has one letter for each claim: h holds, new;
@@ -25,11 +25,11 @@ if more == 0 then
 end
 
 --#include keys
-local class_of = ARGV[4] ~= '' and ARGV[4]
+local template_of = ARGV[4] ~= '' and ARGV[4]
 
--- Where in ARGV the class of the i-th claim is.
-local function class_at(i)
-  return class_of and 2 * (string.byte(class_of, i) - 33) + 5 or 5
+-- Where in ARGV the template of the i-th claim is.
+local function template_at(i)
+  return template_of and 2 * (string.byte(template_of, i) - 33) + 5 or 5
 end
 
 if not slow then
@@ -37,8 +37,8 @@ if not slow then
   for i = 1, count do entries[i] = entries_of(i) end
   local lined, ttl, record = call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)
   for i = 1, count do
-    if class_of then
-      local at = class_at(i)
+    if template_of then
+      local at = template_at(i)
       ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
     local value = 'hf1:' .. ids[i] .. ':' .. digits(base + i - 1) .. record
@@ -58,8 +58,8 @@ for i = 1, count do codes[i] = 'h' end
 --#include place
 
 -- The i-th claim, whose line was not simply empty.
-local function enter(i, line, id, ttl, class)
-  local waits, record = string.sub(class, 1, 1) == 'w', string.sub(class, 2)
+local function enter(i, line, id, ttl, template)
+  local waits, record = string.sub(template, 1, 1) == 'w', string.sub(template, 2)
   local weight, limit = string.match(record, '^ %a (%d+) (%d+)')
   weight, limit = tonumber(weight), tonumber(limit)
   if line.sole_id == id or line.has_hash and find(line, id) then return renew(line, i, id, ttl) end
@@ -89,7 +89,7 @@ local function enter(i, line, id, ttl, class)
 end
 
 for _, i in ipairs(slow) do
-  local at = class_at(i)
+  local at = template_at(i)
   enter(i, open(i), ids[i], tonumber(ARGV[at]), ARGV[at + 1])
 end
 finish()

@@ -5,10 +5,10 @@
 --       2              for each: "<id> <attempt> <group>", separated by spaces. The group says which counter a key has
 --       3              how many there are
 --       4              the engine id
---       5              which class each request is of, if there are several: '!' for the first, '"' for the second, and
---                      so on; else nothing
---       ..             for each class: its ttl (ms); its mode: 't' tries, 'w' waits, 'r' renews, 'o' renews what is to
---                      outlive its process; the holder
+--       5              which template each request has, if there are several: '!' for the first, '"' for the second,
+--                      and so on; else nothing
+--       ..             for each template: its ttl (ms); its mode: 't' tries, 'w' waits, 'r' renews, 'o' renews what is
+--                      to outlive its process; the holder
 -- Answer               for each request one word, separated by spaces:
 --                      the number, if the entry has the key
 --                      t:<by>:<stranger>:<ahead>:<next>:<recheck (ms)>, another entry has it
@@ -50,7 +50,7 @@ for id, attempt, group in string.gmatch(ARGV[2], '(%S+) (%S+) (%S+)') do
   n = n + 1
   ids[n], attempts[n], groups[n] = id, attempt, group
 end
-local engine_id, class_of = ARGV[4], ARGV[5] ~= '' and ARGV[5]
+local engine_id, template_of = ARGV[4], ARGV[5] ~= '' and ARGV[5]
 local values = call('MGET', unpack(keys))
 local evictions = call('EXISTS', 'hf1:redlock:evicted') == 1
 
@@ -105,7 +105,7 @@ local function refuse(i, value, ttl, mode, holder)
 end
 
 local function take(i)
-  local at = class_of and 3 * (string.byte(class_of, i) - 33) + 6 or 6
+  local at = template_of and 3 * (string.byte(template_of, i) - 33) + 6 or 6
   local ttl, mode, holder = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local key, id, value = keys[i], ids[i], values[i]
   local number, attempt, flag, _, rest = parse_own(value, id)
