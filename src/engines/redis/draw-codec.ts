@@ -68,7 +68,7 @@ function ratesText({ tokenUnits, stepUnits, stepUs, capacity }: Rate): string {
   return `${tokenUnits} ${stepUnits} ${stepUs} ${capacity}`
 }
 
-export function readDraws(reply: unknown, draws: readonly Draw[]): Drawn[] {
+export function drawnsOf(reply: unknown, draws: readonly Draw[]): Drawn[] {
   const text = String(reply)
   if (draws.length === 1 && draws[0]?.parts.length === 1) {
     // Quicker than a split: "1700000000123456 t 300".

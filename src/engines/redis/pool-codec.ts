@@ -24,7 +24,7 @@ function askedOf(pool: number, { verb, ms, wantMs, flag }: PoolStep): string {
   return `${pool} ${verb} ${Math.ceil(ms)} ${Math.ceil(wantMs)} ${flag ? 1 : 0}`
 }
 
-export function readHolds(reply: unknown, count: number): PoolAnswer[] {
+export function holdAnswersOf(reply: unknown, count: number): PoolAnswer[] {
   const texts: readonly unknown[] = Array.isArray(reply) ? reply : []
   return poolAnswersOf(
     ENGINE,

@@ -23,9 +23,9 @@ import {
 } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
-import { drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
+import { drawItem, drawnsOf, inSeveralSlots, takeWords } from './draw-codec.ts'
 import { counterKey, lineOfRecord, plainRecordKey, recordPatterns } from './names.ts'
-import { holdWords, readHolds } from './pool-codec.ts'
+import { holdAnswersOf, holdWords } from './pool-codec.ts'
 import { RecentReads } from './recent-reads.ts'
 import {
   type ChangeItem,
@@ -256,7 +256,7 @@ export class RedisStore implements Store {
 
   #take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
     const words = takeWords(this.#names, draws)
-    return this.#caller.call('take', take, words, words[2] as string, (reply) => readDraws(reply, draws))
+    return this.#caller.call('take', take, words, words[2] as string, (reply) => drawnsOf(reply, draws))
   }
 
   /** Of a draw from several keys that cannot be made. */
@@ -272,7 +272,7 @@ export class RedisStore implements Store {
 
   #hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
     const words = holdWords(this.#names, steps)
-    return this.#caller.call('hold', hold, words, words[2] as string, (reply) => readHolds(reply, steps.length))
+    return this.#caller.call('hold', hold, words, words[2] as string, (reply) => holdAnswersOf(reply, steps.length))
   }
 
   #reserved(key: string): StoreFailure {

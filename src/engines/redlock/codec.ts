@@ -138,17 +138,17 @@ function isAlike(a: TakeRequest, b: TakeRequest): boolean {
 }
 
 /** What lua/take.lua replies. */
-export function readTakeReplies(reply: unknown, requests: readonly TakeRequest[]): readonly TakeReply[] {
+export function takeRepliesOf(reply: unknown, requests: readonly TakeRequest[]): readonly TakeReply[] {
   // Most often there is one, and every caller pays for this once for each server.
   const [first] = requests as readonly [TakeRequest]
-  if (requests.length === 1) return [readTakeReply(String(reply), first)]
+  if (requests.length === 1) return [takeReplyOf(String(reply), first)]
   const words = String(reply).split(' ')
   if (words.length !== requests.length) throw wrongCount(callOf(first), words.length, requests.length)
-  return requests.map((request, at) => readTakeReply(words[at] as string, request))
+  return requests.map((request, at) => takeReplyOf(words[at] as string, request))
 }
 
 /** The letters are explained in shared/standing-codes.ts. */
-function readTakeReply(word: string, request: TakeRequest): TakeReply {
+function takeReplyOf(word: string, request: TakeRequest): TakeReply {
   const number = Number(word)
   if (number > 0) return number
   const [letter, first = '', second = '', ahead, next, recheckMs] = word.split(':')
@@ -180,7 +180,7 @@ function readTakeReply(word: string, request: TakeRequest): TakeReply {
 }
 
 /** What lua/raise.lua replies. */
-export function readNumbers(reply: unknown, count: number): readonly number[] {
+export function numbersOf(reply: unknown, count: number): readonly number[] {
   const numbers = String(reply).split(' ').map(Number)
   if (numbers.length !== count) throw wrongCount('enter', numbers.length, count)
   if (numbers.some((number) => !Number.isSafeInteger(number)))
@@ -211,7 +211,7 @@ export interface ServerInspection {
 }
 
 /** What lua/inspect.lua replies. */
-export function readInspection(reply: unknown): ServerInspection {
+export function inspectionOf(reply: unknown): ServerInspection {
   const [type = '', value = '', remainingMs, ...rows] = (reply as readonly unknown[]).map(String)
   const waiters = []
   for (let at = 0; at + 2 < rows.length; at += 3) {

@@ -12,12 +12,12 @@ import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import {
+  inspectionOf,
   leaveAnswersOf,
+  numbersOf,
   type RedlockScriptArguments,
-  readInspection,
-  readNumbers,
-  readTakeReplies,
   type ServerInspection,
+  takeRepliesOf,
 } from './codec.ts'
 import { noMajority } from './errors.ts'
 import { majorityOf } from './quorum-decision.ts'
@@ -81,11 +81,11 @@ export class RedlockServer implements QuorumServer {
   take(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
     const words = this.#arguments.take(requests)
     if (words === undefined) this.#takeInHalves(requests, onReply)
-    else this.#call(take, words, (reply) => readTakeReplies(reply, requests), onReply)
+    else this.#call(take, words, (reply) => takeRepliesOf(reply, requests), onReply)
   }
 
   raise(requests: readonly RaiseRequest[], onReply: ReplyCallback<readonly number[]>): void {
-    this.#call(raise, this.#arguments.raise(requests), (reply) => readNumbers(reply, requests.length), onReply)
+    this.#call(raise, this.#arguments.raise(requests), (reply) => numbersOf(reply, requests.length), onReply)
   }
 
   repair(requests: readonly RepairRequest[], onReply: ReplyCallback<unknown>): void {
@@ -111,7 +111,7 @@ export class RedlockServer implements QuorumServer {
   }
 
   inspect(key: string, verb: EngineCall): Promise<ServerInspection> {
-    return this.#caller.call(verb, inspect, this.#arguments.inspect(key), '', readInspection)
+    return this.#caller.call(verb, inspect, this.#arguments.inspect(key), '', inspectionOf)
   }
 
   evict(key: string, id: string, how: 'expire' | 'now'): Promise<boolean> {
