@@ -1,5 +1,5 @@
 /**
- * The keeper: what all locks of one engine have in common. Its entries are in entry-tracker.ts, with everything about
+ * The keeper: what all locks of one `createLocks()` have in common. Its entries are in entry-tracker.ts, with all about
  * time and doubt; here is what is asked of the engine besides, and how all of it ends.
  */
 
