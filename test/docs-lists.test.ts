@@ -62,6 +62,18 @@ describe('the command in the documentation', () => {
     const found = commandLines(text).flatMap((line) => unknownWords(line, known))
     expect(found).toEqual(['run --waits', 'lst', 'ls --urls'])
   })
+
+  test('has each of its commands in both tables of docs/cli.md: what it does, and what --json says', () => {
+    const names = Object.keys(COMMANDS).toSorted()
+    // So the start knows a command among other arguments, and so do the tests above among other words.
+    expect(names.filter((name) => !/^[a-z]+$/.test(name))).toEqual([])
+    const cells = [...readFileSync(join('docs', 'cli.md'), 'utf8').matchAll(/^\| (`.*?) \|/gm)]
+    const quoted = cells.flatMap(([, cell = '']) => [...cell.matchAll(/`(holdfast )?([a-z]+)\b[^`]*`/g)])
+    const inTable = (prefix: string | undefined): readonly string[] =>
+      [...new Set(quoted.filter(([, found]) => found === prefix).map(([, , name = '']) => name))].toSorted()
+    expect(inTable('holdfast ')).toEqual(names)
+    expect(inTable(undefined)).toEqual(names)
+  })
 })
 
 /** A URL of each engine. Nothing is connected to before a lock is asked for. */
