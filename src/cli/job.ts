@@ -51,7 +51,7 @@ function judgesDeath(engine: Engine): engine is JudgesDeath {
 
 /** For which lock to wait, and how long. */
 export interface Wanted {
-  /** Up to so many hold together. `UNLIMITED`: readers do, beside writers. */
+  /** Up to so many hold together. `UNLIMITED` is a read lock, which writers exclude. */
   readonly limit: number
   /** 0: one try. */
   readonly waitMs: number
@@ -180,7 +180,7 @@ export class JobRunner implements AsyncDisposable {
     const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
-      // All of our locks give one.
+      // Whatever lock `createLocks` has made: its lease is one.
       lease: lease as CoreLease,
       program: this.#input.program,
       env: {

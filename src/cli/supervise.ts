@@ -75,7 +75,7 @@ export interface Job {
   /** Every process of the command has it in its environment, as HOLDFAST_ID. */
   readonly id: string
   readonly limits: RunLimits
-  /** Tell the engine that this process group has to be dead, too, before the lock is free for the next one early. */
+  /** SQLite frees the lock of a dead process early: tell it that this process group has to be dead, too. */
   readonly alsoAlive: (group: number) => Promise<void>
   /** Signals for us, from now until the answer is called. */
   readonly signals: (listener: (signal: NodeJS.Signals) => void) => () => void
@@ -149,8 +149,8 @@ class LeaseWatch {
     this.#guardian = guardian
     this.#marginMs = marginMs(ttlMs)
     this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
-    // Before there is a command: if this process is stopped next, the command is guarded. Earlier than need be, because
-    // starting takes a while.
+    // Before there is a command, so that it is guarded even if this process is stopped right after its start. The alarm
+    // is set earlier than need be, because starting takes a while.
     if (onLost !== 'ignore') this.#arm(ttlMs / 10)
   }
 

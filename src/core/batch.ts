@@ -173,7 +173,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const stuck = this.#stuckKeys()
     const taken: Item[] = []
     const left: Item[] = []
-    // If this call is cut short, other items of its keys go along: behind it, they would have to wait for its answer.
+    // A call for half of the queue takes all items of its keys: those left behind would have to wait for its answer.
     const keys = share < Math.min(this.#queue.length, batchLimit) ? new Set<string>() : undefined
     for (const item of this.#queue) {
       const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)

@@ -108,7 +108,7 @@ export class EntryTracker {
    * engine agreed.
    */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
-    // Not by a look at the clock: the release, which is told already, has looked, and is not told as a loss as well.
+    // Not by `check`: `release()` has looked at the clock, and has told the release. A loss must not be told after it.
     const held = entry.phase === 'held'
     // Lost by its `maxHold`, or by the end of a drain, it is in the line all the same, until its ttl is over.
     const toldToEnd = entry.lost === 'maxHold' || entry.lost === 'closed'

@@ -82,7 +82,7 @@ export class Entry implements Claim, Scheduled {
   pendingEnter = 0
   /** Whether the engine has said that it is in the line. */
   inLine = false
-  /** The first unanswered attempt in a row, and the error of the last one. */
+  /** Since when all that was sent for it has failed, and the error of the last request. */
   failingSince: number | undefined
   lastError: EngineError | undefined
   /** The last time anything was sent for it, answered or not. */
@@ -103,7 +103,7 @@ export class Entry implements Claim, Scheduled {
    */
   #interrupted = false
   inJeopardy = false
-  /** The outage that it waits in was told. */
+  /** Its caller waits in an outage that was told (outage.ts). */
   outageTold = false
 
   /** When its hold became known. */
@@ -118,7 +118,7 @@ export class Entry implements Claim, Scheduled {
    * the time is not known yet.
    */
   outlivesUntil: number = Number.NEGATIVE_INFINITY
-  /** The answer to its leave, once it was asked to. */
+  /** What `EntryTracker.leave` has answered, once it was called for this entry: a second call answers the same. */
   left: Promise<boolean> | undefined
   /** Owned by the sweeper: the newest leave of it. */
   newestLeave: object | undefined
@@ -191,7 +191,8 @@ export class Entry implements Claim, Scheduled {
 
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
-    // Overtaken by a later answer, it may be from before this id expired and entered again: a reason to ask, no more.
+    // A later answer has overtaken this one, which may be from before this id expired and entered again. So it is a
+    // reason to ask, and no more.
     if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK
     this.#answeredSequence = Math.max(this.#answeredSequence, sent.sequence)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'

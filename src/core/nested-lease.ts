@@ -1,7 +1,7 @@
 /**
  * A lease inside a lease: same key, same token, and it ends with the outer one at the latest. Its release only gives
- * the turn to the next sibling; the outermost release leaves the line, whatever is still nested in it. That is told so
- * by its signal, as if it was lost. Why (they are not counted):
+ * the turn to the next sibling. The outermost release leaves the line, whatever is still nested in it: the signal of
+ * what is nested then aborts, as if that was lost. Why it does not wait until all of them are released:
  * docs/decisions/075-a-nested-lease-ends-with-the-outer-one.md.
  */
 import type { Ask } from './acquire.ts'
@@ -152,7 +152,7 @@ export class NestedLease implements CoreLease {
   limitHold(at: number): void {
     this.#endsAt = Math.min(this.#endsAt, at)
     if (this.#endsAt === Number.POSITIVE_INFINITY) return
-    // However it ends, also unreleased, with the outer one: no timer is left.
+    // However it ends, no timer is left: also if it is never released, and ends with the outer lease.
     onAbort(this.cover.signal, () => this.#timer?.cancel())
     this.#setTimer()
   }

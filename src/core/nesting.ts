@@ -6,10 +6,10 @@
  * lease. Whether it can be granted is decided by the rule of the line: a read inside a read can, a write inside a read
  * cannot.
  *
- * Only what `using` holds counts, because only there the end of the work is known; `within` a lease that `acquire`
- * gave, it holds that one. What is asked for inside of it is looked at, by `using` and by `acquire` alike. Contexts
- * whose lease has ended (a forgotten promise) do not count. Siblings of one `Promise.all` are not inside each other:
- * two of them asking for the same key queue, also inside a common outer lease.
+ * Only what `using` holds counts, because only there the end of the work is known. (What `acquire` has granted counts
+ * inside of `using({ within: lease })`.) Inside such work all askings are looked at, those of `using` and of `acquire`
+ * alike. Contexts whose lease has ended (a forgotten promise) do not count. Siblings of one `Promise.all` are not
+ * inside each other: two of them that ask for the same key queue, also inside a common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'

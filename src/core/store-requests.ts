@@ -100,7 +100,7 @@ export class StoreRequests {
     onAbort(closed, () => this.#close())
   }
 
-  /** What is stored under `key`: after this was called, also where another caller has asked first. */
+  /** What is stored under `key`, read after this call: a read of another caller is shared only while it is unsent. */
   get(key: string): Promise<Read> {
     const unsent = this.#unsentReads.get(key)
     if (unsent !== undefined) return unsent

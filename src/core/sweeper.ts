@@ -233,7 +233,8 @@ export class Sweeper {
   #answered(departure: Departure, wasThere: boolean, now: number): void {
     departure.answer(wasThere && departure.held)
     const { entry, doubtfulUntil } = departure
-    // To take out what was granted is a release. A later leave takes out what has arrived late, or has nothing to do.
+    // The first leave of an entry that was granted is its release, and no cleanup. A later leave is a cleanup if it has
+    // taken out a late arrival; else it had nothing to do.
     const tells = entry.leaveAnswered ? wasThere : !entry.wasHeld
     if (doubtfulUntil > Number.NEGATIVE_INFINITY && tells)
       this.#publish.cleanup({ operation: entry.operation, wasThere })

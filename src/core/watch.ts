@@ -54,7 +54,7 @@ export async function* watchLine(
   } finally {
     for (const stop of forget) stop()
     const ended = asked.then((late) => late && endHints(keeper, late))
-    // Not waited for where the hints are not there yet.
+    // An engine that has not answered yet whether it sends hints is not waited for. They are ended when it does.
     if (hints !== undefined) await ended
   }
 }
@@ -78,7 +78,7 @@ function untilEnded<Value>(
   })
 }
 
-/** Never rejects, and takes no longer than a call may; nor is a closed engine waited for, which may have no answer. */
+/** Never rejects, and takes no longer than a call may. Once the locks are closed, it does not wait. */
 function endHints({ clock, callTimeoutMs, closing }: Keeper, hints: AsyncDisposable): Promise<void> {
   const ending = (async (): Promise<void> => hints[Symbol.asyncDispose]())()
   return fallbackAfter(clock, callTimeoutMs, ending, undefined, closing)

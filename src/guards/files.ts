@@ -242,7 +242,7 @@ class MarksFile {
 
 /**
  * Where the file is. It has one name, because the marks are kept by name: other spellings are refused, and ways through
- * symbolic links. The marks themselves are no file of ours.
+ * symbolic links. The file of the marks itself is refused, too.
  */
 async function placeOf(folder: string, path: string, marks: string): Promise<string> {
   const full = resolve(folder, path)

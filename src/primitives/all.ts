@@ -138,9 +138,9 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   /**
-   * Take what is free, in one batch. Returns the leases up to the first one that was not had, in order, and gives back
-   * those behind it. `error`: why it was not had, unless it was busy. `givenBack` is for who wants to know that it is
-   * done: the leases before it must not wait for an answer to that.
+   * Take what is free, in one batch. Answers the leases up to the first one that was not had, in order, and gives back
+   * those behind it. `error`: why it was not had, unless it was busy. `givenBack` resolves when those behind it were
+   * given back. It is apart, because the caller must not wait for that before it has the leases.
    */
   async #tryEach(
     signal: AbortSignal | undefined,

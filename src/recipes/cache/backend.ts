@@ -9,7 +9,10 @@ import { bytesOf, labelled, type ValueStore, valueKeyOf } from './values.ts'
 export interface CacheLook {
   readonly found: Found<CacheRecord>
   readonly verdict: CacheVerdict
-  /** When it was asked for, by the clock of this process: what was found had at most so much left as it says then. */
+  /**
+   * When it was asked for, by the clock of this process. What it has left to live counts from then: the server told it
+   * later. So none is served whose time on the server is over.
+   */
   readonly askedAt: number
 }
 
@@ -17,7 +20,7 @@ export interface CacheBackendSpec {
   readonly records: RecordStore<CacheRecord>
   readonly values: ValueStore | undefined
   readonly clock: Clock
-  /** Of XFetch. */
+  /** The factor of XFetch (record.ts). */
   readonly early: number
   readonly fraction: () => number
   /** For how long a read that fails is asked again; undefined: for as long as one call may take. */

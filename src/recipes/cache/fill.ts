@@ -14,7 +14,7 @@ import type { Ticket } from './local.ts'
 import { type CacheFill, type Lifetime, type ReadCache, readTtl } from './options.ts'
 import { type CacheRecord, jittered, keptAfterFailure, spareMsOf, type ValueRecord } from './record.ts'
 
-/** A moment of this process: higher than all before it. A value that was true at it can be given to who came before. */
+/** A moment of this process: higher than all before it. A value that was true then can be given to earlier callers. */
 export interface Moment {
   readonly asOf: number
   /** For the first level. */
@@ -82,7 +82,7 @@ export class HeldFill {
       return this.#failed(lease, version, before, error)
     }
     const { bytes, stored, ttlMs, freshMs } = made
-    // What the fill has read was so when it began. Whether it still is, is known if its claim was.
+    // The value was true when the fill began. If it can be stored, its claim was still there: then it is true now, too.
     let outcome: FillOutcome = { state: 'value', bytes, version: undefined, freshMs, ...begun }
     try {
       await backend.put(recordKey, lease.entryId, bytes, ttlMs)

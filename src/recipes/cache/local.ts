@@ -44,7 +44,7 @@ export class LocalValues {
     if (value === undefined) return undefined
     this.#values.delete(key)
     if (value.until <= this.#clock.now()) return undefined
-    // The last one is the one that was asked for last.
+    // Now it is the last of the map, whose first one is dropped when there are too many.
     this.#values.set(key, value)
     return value.bytes
   }

@@ -31,11 +31,14 @@ export interface ValueRecord extends CommonCacheRecord {
   readonly staleMs: number
   /** How long the fill took. */
   readonly tookMs: number
-  /** A refresh has failed: none is tried before it has only so much left. Below 0: so much after its end. */
+  /**
+   * A refresh has failed: none is tried until the value has no more than this left (ms). Below 0: until so long after
+   * the end of the value.
+   */
   readonly restMs?: number
   /** The entry of the filler whose refresh has failed. */
   readonly restBy?: string
-  /** What it has thrown. It is given if the value is over before that. */
+  /** What that fill has thrown. Callers are given it between the end of the value and the next try. */
   readonly failure?: StoredFailure
   /** For how long the record is kept beyond its value: a refresh replaces it by its version, and may take longer. */
   readonly spareMs: number

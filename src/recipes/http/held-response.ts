@@ -62,7 +62,7 @@ export class HeldResponse {
   #closed = false
   #settle!: (made: MadeResponse) => void
   #fail!: (error: unknown) => void
-  /** Of one that has overflown: it counts as done, and cannot be stored. */
+  /** Settles `made` for a response that was too large to be held back: it was made, and cannot be stored. */
   #settleAsSent: Callback = () => {}
 
   constructor({ socket }: IncomingMessage, response: ServerResponse, most: number) {

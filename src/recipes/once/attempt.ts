@@ -162,7 +162,7 @@ export class OnceAttempt implements Attempt {
     return this.#record.steps?.[name]?.value
   }
 
-  /** Beside the next execution, and behind the work, nothing begins. */
+  /** Throws if the lease is lost, so that the next execution may have begun, or if the work has ended. */
   #assertMayBegin(call: string): void {
     this.#spec.lease.assertHeld()
     if (this.#ended) throw new TypeError(`${call} was called after the work for '${this.key}' had returned or thrown`)
@@ -203,7 +203,7 @@ export class OnceAttempt implements Attempt {
       if (this.#foundOwn(put)) put = await putNow()
       if (put.state === 'refused') {
         const { value: found } = put.found
-        // That of a transaction that was rolled back is not found: it is tried again.
+        // What `commit` stored in a transaction that was rolled back is not found here, and it can be called again.
         if (found?.state === 'done' && found.by === lease.entryId)
           throw new TypeError('commit() was called before by this attempt: it stores the result once')
         throw this.#lossError()

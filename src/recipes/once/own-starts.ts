@@ -36,7 +36,10 @@ export class OwnStarts {
     return this.#entryIds.includes(by)
   }
 
-  /** The one of the entry `by`, after what is stored. One of this caller that was stored before has not run. */
+  /**
+   * What the entry `by` puts in the place of `before`. If that is an earlier `started` of this caller, it has not run,
+   * and its number is taken again.
+   */
   next(before: OnceRecord | undefined, by: string): StartedRecord {
     const { lock, fingerprint } = this.#call
     const ran = before !== undefined && !this.has(before)

@@ -3,9 +3,9 @@
  * the list in the transaction that changes the rows. The change names the version of the one before. So a turn that was
  * superseded is refused inside of the transaction, and the transaction is rolled back.
  *
- * Whether a transaction was committed is not known here. What is known of the record may be from one that was not; then
- * its version is not there, and the answer says what is. So nothing is concluded from what is known, but that a change
- * is worth a try.
+ * Whether a transaction was committed is not known here. So the record that this turn has put last may be undone. Then
+ * the next change, which names its version, is refused, and the refusal says what is stored. So what this turn knows of
+ * the record says only whether a change is worth a try.
  */
 import { ConflictError, LeaseLostError, SupersededError } from '../../core/errors.ts'
 import type { CoreLease } from '../../core/lease.ts'
