@@ -28,7 +28,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'engines/postgres': ['core', 'clients/shared', 'clients/postgres', 'engines/shared', 'transactions'],
   'engines/postgres-advisory': ['core', 'clients/shared', 'clients/postgres', 'engines/shared'],
   'engines/mysql': ['core', 'clients/shared', 'clients/mysql', 'engines/shared', 'transactions'],
-  'engines/etcd': ['core', 'clients/etcd'],
+  'engines/etcd': ['core', 'clients/etcd', 'engines/shared'],
   'engines/zookeeper': ['core', 'clients/zookeeper', 'engines/shared'],
   'engines/mongodb': ['core', 'clients/shared', 'clients/mongodb', 'engines/shared'],
   locks: ['core', 'primitives'],

@@ -2,12 +2,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { TOMBSTONE_MS } from '../../src/core/store.ts'
+import { storedOf } from '../../src/engines/shared/kept-record.ts'
 import {
   asOf,
   changed,
   NO_RECORD,
   readRecord,
-  storedOf,
   writeRecord,
   type ZooKeeperRecord,
 } from '../../src/engines/zookeeper/record-codec.ts'
@@ -17,7 +17,7 @@ const YEAR_MS = 365 * 24 * 3_600_000
 const NOW_MS = 1_800_000_000_000
 
 describe('a record', () => {
-  const record: ZooKeeperRecord = { ...NO_RECORD, kind: 'value', mzxid: 9n, mark: 5n, ttlMs: 1_000, putAtMs: NOW_MS }
+  const record: ZooKeeperRecord = { ...NO_RECORD, kind: 'value', version: 9n, mark: 5n, ttlMs: 1_000, putAtMs: NOW_MS }
 
   test('whatever is written comes back', () => {
     fc.assert(
@@ -31,7 +31,7 @@ describe('a record', () => {
           const content = { kind, mark, ttlMs, slot, value: Buffer.from(bytes) }
           const stat = { czxid: 1n, mzxid: 7n, mtimeMs: 3, version: 4, ephemeralOwner: 0n, childCount: 0 }
           const read = readRecord('/r', { data: writeRecord(content), stat })
-          expect(read).toEqual({ ...content, mzxid: 7n, nodeVersion: 4, putAtMs: 3 })
+          expect(read).toEqual({ ...content, version: 7n, nodeVersion: 4, putAtMs: 3 })
         },
       ),
     )

@@ -31,10 +31,3 @@ export function unreadable(key: string, why: string): EngineError {
 export function unsettled(call: EngineCall, why: string): EngineError {
   return new EngineError(ENGINE, `${call}: ${why}`, { outcome: 'unknown' })
 }
-
-/** Other clients have changed the record in between again and again. It was compared each time, and not changed. */
-export function unsettledPut(key: string): EngineError {
-  return new EngineError(ENGINE, `put: other clients change the record of '${key}' all the time`, {
-    outcome: 'not-applied',
-  })
-}

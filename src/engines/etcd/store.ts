@@ -22,11 +22,12 @@ import {
   VALUE_LIMIT_BYTES,
   type When,
 } from '../../core/store.ts'
+import { type KeptRecord, livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
 import { hasToken, isEmptyLine, readEntry } from './codec.ts'
-import { asEngineError, isLeaseGone, unsettledPut } from './errors.ts'
+import { asEngineError, ENGINE, isLeaseGone } from './errors.ts'
 import type { EtcdNames } from './names.ts'
 import type { EtcdOwnEntries, EtcdOwnEntry } from './own-entries.ts'
-import { changed, type EtcdRecord, livesForMsOf, NO_RECORD, readRecord, storedOf, writeRecord } from './record-codec.ts'
+import { changed, NO_RECORD, readRecord, writeRecord } from './record-codec.ts'
 import { RecordLeases } from './record-leases.ts'
 
 const traits: StoreTraits = {
@@ -55,7 +56,7 @@ export interface EtcdStoreContext {
 
 /** A record, and whether the entry that a change asks about holds, both read in one transaction. */
 interface EtcdRecordRead {
-  readonly record: EtcdRecord
+  readonly record: KeptRecord
   readonly holds: boolean
 }
 
@@ -64,7 +65,7 @@ export class EtcdStore implements Store {
   readonly #context: EtcdStoreContext
   readonly #leases: RecordLeases
   /** What this process has put or read last, without values; the longest ago first. */
-  readonly #recent = new Map<string, EtcdRecord>()
+  readonly #recent = new Map<string, KeptRecord>()
 
   constructor(context: EtcdStoreContext) {
     this.#context = context
@@ -105,7 +106,7 @@ export class EtcdStore implements Store {
       for (const kv of kvs) {
         if (!kv.key.startsWith(first)) return
         const record = readRecord(kv)
-        const { mark, modRevision: version, value } = record
+        const { mark, version, value } = record
         if (record.kind !== 'value') continue
         const livesForMs = livesForMsOf(record, wallClockMs())
         yield { key: names.parseRecord(kv.key), bytes: value.length, version, mark, livesForMs }
@@ -152,19 +153,19 @@ export class EtcdStore implements Store {
       if (by !== undefined) return this.#refused(key, by, made.record)
       known = made.record
     }
-    throw unsettledPut(key)
+    throw unsettledPut(ENGINE, key)
   }
 
   /** The revision of the change; or, if it was not made, what is there. */
   async #try(
     change: Change,
-    known: EtcdRecord,
+    known: KeptRecord,
     entry: EtcdOwnEntry | undefined,
     options: EtcdCallOptions,
   ): Promise<bigint | EtcdRecordRead> {
     const { client, names } = this.#context
     const name = names.record(change.key)
-    const compare: Compare[] = [{ key: name, target: 'mod', result: 'equal', value: known.modRevision }]
+    const compare: Compare[] = [{ key: name, target: 'mod', result: 'equal', value: known.version }]
     if (entry !== undefined) compare.push(hasToken(names.entry(entry.key, entry.name), entry.token))
     const { op, leases } = await this.#writing(change, known)
     try {
@@ -182,7 +183,7 @@ export class EtcdStore implements Store {
   /** What the change puts, and under which leases. */
   async #writing(
     change: Change,
-    known: EtcdRecord,
+    known: KeptRecord,
   ): Promise<{ readonly op: RequestOp; readonly leases: readonly bigint[] }> {
     const { names } = this.#context
     const key = names.record(change.key)
@@ -229,20 +230,20 @@ export class EtcdStore implements Store {
     return readOf(responses, entry)
   }
 
-  #stored(change: Change, before: EtcdRecord, version: bigint): Put {
+  #stored(change: Change, before: KeptRecord, version: bigint): Put {
     const { mark } = changed(before, change, 0)
     // Whether a removal is remembered was decided by etcd.
     if (change.value === null) this.#recent.delete(change.key)
-    else this.#remember(change.key, { ...changed(before, change, wallClockMs()), modRevision: version })
+    else this.#remember(change.key, { ...changed(before, change, wallClockMs()), version })
     return { state: 'stored', version, mark, serverTimeMs: null }
   }
 
-  #refused(key: string, by: keyof When, record: EtcdRecord): Put {
+  #refused(key: string, by: keyof When, record: KeptRecord): Put {
     this.#remember(key, record)
     return { state: 'refused', by, stored: storedOf(key, record, wallClockMs()), serverTimeMs: null }
   }
 
-  #remember(key: string, record: EtcdRecord): void {
+  #remember(key: string, record: KeptRecord): void {
     this.#recent.delete(key)
     this.#recent.set(key, { ...record, value: NO_RECORD.value })
     const [oldest] = this.#recent.keys()
@@ -253,12 +254,12 @@ export class EtcdStore implements Store {
 /** The first condition that is not met. */
 function refusal(
   { holding, absent, version, markBelow }: When,
-  record: EtcdRecord,
+  record: KeptRecord,
   holds: boolean,
 ): keyof When | undefined {
   if (holding !== undefined && !holds) return 'holding'
   if (absent !== undefined && record.kind === 'value') return 'absent'
-  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.modRevision)) return 'version'
+  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.version)) return 'version'
   if (markBelow !== undefined && record.mark >= markBelow) return 'markBelow'
   return undefined
 }

@@ -21,12 +21,6 @@ export function unsettled(call: EngineCall): EngineError {
   return new EngineError(ENGINE, `${call}: other clients keep changing the entry`, { outcome: 'unknown' })
 }
 
-export function unsettledPut(key: string): EngineError {
-  return new EngineError(ENGINE, `put: other clients change the record of '${key}' all the time`, {
-    outcome: 'not-applied',
-  })
-}
-
 export function ttlTooLong(ttlMs: number, grantedMs: number): EngineError {
   const message = `a ttl of ${ttlMs} ms: the longest session that the server grants is ${grantedMs} ms (maxSessionTimeout)`
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })

@@ -37,7 +37,7 @@ export async function sweepRecords(
     if (ended.length === SWEPT_AT_ONCE) break
   }
   // Without a record, or put again with another slot: only the node in the slot goes.
-  const others = ended.filter(({ record, slot }) => record.mzxid === 0n || record.slot !== slot)
+  const others = ended.filter(({ record, slot }) => record.version === 0n || record.slot !== slot)
   const unlinked = await Promise.all(others.map((one) => isApplied(zk, unlinking(context, one))))
   const done = unlinked.filter((one) => one).length
   const over = ended.filter(isOver)
@@ -66,7 +66,7 @@ function endedAmong(
 }
 
 function isOver({ record, slot }: Ended): boolean {
-  return record.mzxid > 0n && record.slot === slot && record.kind === 'nothing'
+  return record.version > 0n && record.slot === slot && record.kind === 'nothing'
 }
 
 /** Delete records, with their nodes in slots, if none was changed or swept since. */
@@ -85,7 +85,7 @@ function deleting({ names }: ZooKeeperContext, over: readonly Ended[]): readonly
 function unlinking({ names, acl }: ZooKeeperContext, { key, slot, record, sweeps }: Ended): readonly MultiStep[] {
   const path = names.record(key)
   const isSame: readonly MultiStep[] =
-    record.mzxid > 0n
+    record.version > 0n
       ? [
           { check: { path: names.recordSweeps, version: sweeps ?? 0 } },
           { check: { path, version: record.nodeVersion } },

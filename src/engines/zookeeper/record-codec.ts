@@ -11,7 +11,8 @@
  * leader (`mtime`): so a record expires by that clock, and no client has to know the time to put one.
  */
 import type { NodeData } from '../../clients/zookeeper/messages.ts'
-import { type Change, type Stored, TOMBSTONE_MS, type When } from '../../core/store.ts'
+import { type Change, TOMBSTONE_MS, type When } from '../../core/store.ts'
+import { type KeptRecord, RECORD_KINDS } from '../shared/kept-record.ts'
 import { unreadable } from './errors.ts'
 import { slotFor } from './record-slots.ts'
 
@@ -20,28 +21,15 @@ const HEAD_BYTES = 26
 /** How long the node of a removal stays where no holder can have found what was removed: the line is empty. */
 const NOTHING_MS = 10_000
 
-/** `nothing`: a removal that need not be remembered. Its node is swept. */
-export type RecordKind = 'value' | 'removed' | 'nothing'
-
-const KINDS: readonly RecordKind[] = ['nothing', 'removed', 'value']
-
-/** What is in the data of a node. */
-export interface RecordContent {
-  readonly kind: RecordKind
-  readonly mark: bigint
-  readonly ttlMs: number
+/** `putAtMs` is by the clock of the servers. */
+export interface ZooKeeperRecord extends KeptRecord {
   readonly slot: number
-  readonly value: Buffer
-}
-
-export interface ZooKeeperRecord extends RecordContent {
-  /** The transaction of its last change. 0: there is no such node. */
-  readonly mzxid: bigint
   /** How often the node was changed: what the server compares. */
   readonly nodeVersion: number
-  /** When it was put, by the clock of the servers (ms since 1970). */
-  readonly putAtMs: number
 }
+
+/** What is in the data of a node. */
+export type RecordContent = Pick<ZooKeeperRecord, 'kind' | 'mark' | 'ttlMs' | 'slot' | 'value'>
 
 const NO_VALUE = Buffer.alloc(0)
 
@@ -51,7 +39,7 @@ export const NO_RECORD: ZooKeeperRecord = {
   ttlMs: 0,
   slot: 0,
   value: NO_VALUE,
-  mzxid: 0n,
+  version: 0n,
   nodeVersion: 0,
   putAtMs: 0,
 }
@@ -61,12 +49,12 @@ export function readRecord(path: string, { data, stat }: NodeData): ZooKeeperRec
   if (data.length < HEAD_BYTES || data[0] === 0) throw unreadable(path, 'is no record of ours')
   if (data[0] !== FORMAT) throw unreadable(path, `was written by a newer Holdfast (format ${data[0]})`)
   return {
-    kind: KINDS[data[1] as number] ?? 'nothing',
+    kind: RECORD_KINDS[data[1] as number] ?? 'nothing',
     mark: data.readBigUInt64BE(2),
     ttlMs: Number(data.readBigUInt64BE(10)),
     slot: Number(data.readBigUInt64BE(18)),
     value: data.subarray(HEAD_BYTES),
-    mzxid: stat.mzxid,
+    version: stat.mzxid,
     nodeVersion: stat.version,
     putAtMs: stat.mtimeMs,
   }
@@ -75,7 +63,7 @@ export function readRecord(path: string, { data, stat }: NodeData): ZooKeeperRec
 export function writeRecord({ kind, mark, ttlMs, slot, value }: RecordContent): Buffer {
   const head = Buffer.alloc(HEAD_BYTES)
   head[0] = FORMAT
-  head[1] = KINDS.indexOf(kind)
+  head[1] = RECORD_KINDS.indexOf(kind)
   head.writeBigUInt64BE(mark, 2)
   head.writeBigUInt64BE(BigInt(ttlMs), 10)
   head.writeBigUInt64BE(BigInt(slot), 18)
@@ -109,17 +97,6 @@ export function changed(before: ZooKeeperRecord, change: Change, remembered: boo
   }
 }
 
-export function storedOf(key: string, record: ZooKeeperRecord, nowMs: number): Stored {
-  const { kind, mzxid, mark, value } = record
-  if (kind === 'nothing') return { key, value: null, version: 0n, mark: 0n, livesForMs: null }
-  if (kind === 'removed') return { key, value: null, version: mzxid, mark: 0n, livesForMs: null }
-  return { key, value, version: mzxid, mark, livesForMs: livesForMsOf(record, nowMs) }
-}
-
-export function livesForMsOf({ ttlMs, putAtMs }: ZooKeeperRecord, nowMs: number): number | null {
-  return ttlMs === 0 ? null : Math.min(ttlMs, Math.max(1, putAtMs + ttlMs - nowMs))
-}
-
 /** The first condition that is not met. */
 export function refusal(
   { holding, absent, version, markBelow }: When,
@@ -128,7 +105,7 @@ export function refusal(
 ): keyof When | undefined {
   if (holding !== undefined && !holds) return 'holding'
   if (absent !== undefined && record.kind === 'value') return 'absent'
-  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.mzxid)) return 'version'
+  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.version)) return 'version'
   if (markBelow !== undefined && record.mark >= markBelow) return 'markBelow'
   return undefined
 }

@@ -139,7 +139,7 @@ export class RecordNodes {
     // The line is still empty: what has no children can be deleted.
     if (line === 'none') steps.push(create(names.line(key)))
     if (line !== 'has entries') steps.push({ delete: { path: names.line(key), version: -1 } })
-    const isNew = record.mzxid === 0n
+    const isNew = record.version === 0n
     if (isNew) steps.push(create(path))
     else steps.push({ check: { path: names.recordSweeps, version: sweeps ?? 0 } })
     const told = steps.length

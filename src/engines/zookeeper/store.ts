@@ -20,12 +20,13 @@ import {
   type When,
 } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
+import { livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { asEngineError, unsettledPut } from './errors.ts'
+import { asEngineError, ENGINE } from './errors.ts'
 import { SWEPT_AT_ONCE, sweepRecords } from './expired-records.ts'
-import { asOf, changed, livesForMsOf, NO_RECORD, refusal, storedOf } from './record-codec.ts'
+import { asOf, changed, NO_RECORD, refusal } from './record-codec.ts'
 import {
   type InSlot,
   type LineState,
@@ -136,7 +137,7 @@ export class ZooKeeperStore implements Store {
           if ('unreadable' in look) throw look.unreadable
           const { record } = look
           if (record.kind !== 'value') continue
-          const { mark, mzxid: version, value } = record
+          const { mark, version, value } = record
           const livesForMs = livesForMsOf(record, nowMs ?? 0)
           yield { key: some[index] as string, bytes: value.length, version, mark, livesForMs }
         }
@@ -170,14 +171,14 @@ export class ZooKeeperStore implements Store {
         line = isFree ? read.line : 'has entries'
       }
       const content = changed(look.record, change, line === 'has entries', wallClockMs())
-      const isKept = look.record.mzxid > 0n && look.record.slot === content.slot
+      const isKept = look.record.version > 0n && look.record.slot === content.slot
       const inSlot: InSlot = isKept ? 'kept' : seenSlot === content.slot ? 'seen' : 'missing'
       const { steps, told, index } = this.#nodes.change(key, look, content, { entry: holder?.path, line, inSlot })
       try {
-        const { mzxid, mtimeMs, version } = await session.zk.multiStat(steps, told)
-        const record = { ...content, mzxid, nodeVersion: version, putAtMs: mtimeMs }
+        const { mzxid: version, mtimeMs, version: nodeVersion } = await session.zk.multiStat(steps, told)
+        const record = { ...content, version, nodeVersion, putAtMs: mtimeMs }
         this.#remember(key, { record, sweeps: look.sweeps ?? this.#sweeps }, mtimeMs)
-        return { state: 'stored', version: mzxid, mark: content.mark, serverTimeMs: mtimeMs }
+        return { state: 'stored', version, mark: content.mark, serverTimeMs: mtimeMs }
       } catch (error) {
         this.#recent.delete(key)
         if (!hasChanged(error)) throw error
@@ -189,7 +190,7 @@ export class ZooKeeperStore implements Store {
         look = undefined
       }
     }
-    throw unsettledPut(key)
+    throw unsettledPut(ENGINE, key)
   }
 
   /**
@@ -207,8 +208,8 @@ export class ZooKeeperStore implements Store {
   }
 
   #isBelieved({ record, sweeps, at, serverMs }: Remembered): boolean {
-    const { kind, ttlMs, putAtMs, mzxid } = record
-    if (sweeps === undefined && mzxid > 0n) return false
+    const { kind, ttlMs, putAtMs, version } = record
+    if (sweeps === undefined && version > 0n) return false
     if (kind === 'nothing' || ttlMs === 0) return true
     const passedMs = this.#context.clock.now() - at
     return passedMs <= BELIEVED_MS && serverMs + passedMs <= putAtMs + ttlMs - BEFORE_EXPIRY_MS
