@@ -11,6 +11,7 @@ import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
 import type { Compare, KeyValue, RequestOp, TxnRequest } from '../../clients/etcd/messages.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
 import { heldCount } from '../../core/line.ts'
+import { unmetCondition } from '../../core/record-rule.ts'
 import {
   type Change,
   type Got,
@@ -22,7 +23,7 @@ import {
   VALUE_LIMIT_BYTES,
   type When,
 } from '../../core/store.ts'
-import { type KeptRecord, livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
+import { foundOf, type KeptRecord, livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
 import { hasToken, isEmptyLine, readEntry } from './codec.ts'
 import { asEngineError, ENGINE, isLeaseGone } from './errors.ts'
 import type { EtcdNames } from './names.ts'
@@ -139,19 +140,21 @@ export class EtcdStore implements Store {
     // What is expected of a record that this process does not know: if that is wrong, the transaction says so.
     const expectsNothing = when.absent === true || when.version === 0n
     let known = this.#recent.get(key) ?? (expectsNothing ? NO_RECORD : undefined)
-    if (!mayHold || (known !== undefined && refusal(when, known, true) !== undefined)) known = undefined
+    if (!mayHold || (known !== undefined && unmetCondition(when, foundOf(known), () => true) !== undefined))
+      known = undefined
     for (let tries = 1; tries <= TRIES; tries += 1) {
       if (known === undefined) {
         const read = await this.#read(key, entry, options)
-        const by = refusal(when, read.record, mayHold && read.holds)
+        const by = unmetCondition(when, foundOf(read.record), () => mayHold && read.holds)
         if (by !== undefined) return this.#refused(key, by, read.record)
         known = read.record
       }
       const made = await this.#try(change, known, entry, options)
       if (typeof made === 'bigint') return this.#stored(change, known, made)
-      const by = refusal(when, made.record, made.holds)
-      if (by !== undefined) return this.#refused(key, by, made.record)
-      known = made.record
+      const { record, holds } = made
+      const by = unmetCondition(when, foundOf(record), () => holds)
+      if (by !== undefined) return this.#refused(key, by, record)
+      known = record
     }
     throw unsettledPut(ENGINE, key)
   }
@@ -249,19 +252,6 @@ export class EtcdStore implements Store {
     const [oldest] = this.#recent.keys()
     if (this.#recent.size > REMEMBERED && oldest !== undefined) this.#recent.delete(oldest)
   }
-}
-
-/** The first condition that is not met. */
-function refusal(
-  { holding, absent, version, markBelow }: When,
-  record: KeptRecord,
-  holds: boolean,
-): keyof When | undefined {
-  if (holding !== undefined && !holds) return 'holding'
-  if (absent !== undefined && record.kind === 'value') return 'absent'
-  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.version)) return 'version'
-  if (markBelow !== undefined && record.mark >= markBelow) return 'markBelow'
-  return undefined
 }
 
 function readOf(

@@ -1,9 +1,10 @@
 /**
  * The records of a memory server: the reference of every store. What it does with a map, other engines do in a
- * transaction or a script. The conditions of a change are checked in `refusal`, and nothing happens in between.
+ * transaction or a script. The conditions of a change are checked before it is made, and nothing happens in between.
  */
 import { Heap, type Heaped } from '../../core/heap.ts'
-import { type Change, type Put, type Stored, type StoredSummary, TOMBSTONE_MS, type When } from '../../core/store.ts'
+import { unmetCondition } from '../../core/record-rule.ts'
+import { type Change, type Put, type Stored, type StoredSummary, TOMBSTONE_MS } from '../../core/store.ts'
 
 /** `Heaped.at` is the expiry; a record in no heap does not expire. A removal that is remembered has no value. */
 interface MemoryRecord extends Heaped {
@@ -46,7 +47,7 @@ export class MemoryRecords {
     const { key, value, ttlMs, when } = change
     const known = this.#records.get(key)
     const found = stored(key, known, now)
-    const by = this.#refusal(when, found)
+    const by = unmetCondition(when, found, (id) => this.#lines.isHolding(key, id))
     if (by !== undefined) return { state: 'refused', by, stored: found, serverTimeMs }
 
     const version = this.#lines.nextToken()
@@ -72,15 +73,6 @@ export class MemoryRecords {
       if (value === null || !key.startsWith(prefix)) continue
       yield { key, bytes: value.length, version, mark, livesForMs: livesForMsOf(record, now) }
     }
-  }
-
-  /** The first condition that is not met. */
-  #refusal({ holding, absent, version, markBelow }: When, found: Stored): keyof When | undefined {
-    if (holding !== undefined && !this.#lines.isHolding(found.key, holding)) return 'holding'
-    if (absent !== undefined && found.value !== null) return 'absent'
-    if (version !== undefined && found.version !== version) return 'version'
-    if (markBelow !== undefined && found.mark >= markBelow) return 'markBelow'
-    return undefined
   }
 
   #expire(now: number): void {

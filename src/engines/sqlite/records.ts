@@ -3,6 +3,7 @@
  * one writer at a time, so what is checked here stays true until the commit.
  */
 import { rateText, readRate } from '../../core/rate.ts'
+import { unmetCondition } from '../../core/record-rule.ts'
 import {
   type Change,
   type Got,
@@ -109,13 +110,9 @@ export class SqliteRecords {
   }
 
   /** The first condition that is not met. */
-  #refusal({ holding, absent, version, markBelow }: When, found: Stored): keyof When | undefined {
-    if (holding !== undefined && this.#sql.isHolding.all(found.key, holding, this.#context.now).length === 0)
-      return 'holding'
-    if (absent !== undefined && found.value !== null) return 'absent'
-    if (version !== undefined && found.version !== version) return 'version'
-    if (markBelow !== undefined && found.mark >= markBelow) return 'markBelow'
-    return undefined
+  #refusal(when: When, found: Stored): keyof When | undefined {
+    const { now } = this.#context
+    return unmetCondition(when, found, (id) => this.#sql.isHolding.all(found.key, id, now).length > 0)
   }
 
   #stored(key: string): Stored {

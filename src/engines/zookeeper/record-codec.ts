@@ -11,7 +11,7 @@
  * leader (`mtime`): so a record expires by that clock, and no client has to know the time to put one.
  */
 import type { NodeData } from '../../clients/zookeeper/messages.ts'
-import { type Change, TOMBSTONE_MS, type When } from '../../core/store.ts'
+import { type Change, TOMBSTONE_MS } from '../../core/store.ts'
 import { type KeptRecord, RECORD_KINDS } from '../shared/kept-record.ts'
 import { unreadable } from './errors.ts'
 import { slotFor } from './record-slots.ts'
@@ -95,17 +95,4 @@ export function changed(before: ZooKeeperRecord, change: Change, remembered: boo
     slot: ttlMs === 0 ? 0 : slotFor(ttlMs, nowMs),
     value: Buffer.from(value),
   }
-}
-
-/** The first condition that is not met. */
-export function refusal(
-  { holding, absent, version, markBelow }: When,
-  record: ZooKeeperRecord,
-  holds: boolean,
-): keyof When | undefined {
-  if (holding !== undefined && !holds) return 'holding'
-  if (absent !== undefined && record.kind === 'value') return 'absent'
-  if (version !== undefined && version !== (record.kind === 'nothing' ? 0n : record.version)) return 'version'
-  if (markBelow !== undefined && record.mark >= markBelow) return 'markBelow'
-  return undefined
 }

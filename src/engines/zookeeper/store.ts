@@ -9,6 +9,7 @@
  */
 import { hasCode, type ZooKeeperError } from '../../clients/zookeeper/errors.ts'
 import { wallClockMs } from '../../core/clock.ts'
+import { unmetCondition } from '../../core/record-rule.ts'
 import {
   type Change,
   type Got,
@@ -20,13 +21,13 @@ import {
   type When,
 } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
-import { livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
+import { foundOf, livesForMsOf, storedOf, unsettledPut } from '../shared/kept-record.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { asEngineError, ENGINE } from './errors.ts'
 import { SWEPT_AT_ONCE, sweepRecords } from './expired-records.ts'
-import { asOf, changed, NO_RECORD, refusal } from './record-codec.ts'
+import { asOf, changed, NO_RECORD } from './record-codec.ts'
 import {
   type InSlot,
   type LineState,
@@ -165,7 +166,7 @@ export class ZooKeeperStore implements Store {
       if (look === undefined) {
         const isFree = change.value === null && holder === undefined
         const read = await this.#nodes.read(session.zk, key, { entry: holder?.path, line: isFree })
-        const by = refusal(when, read.record, mayHold && read.hasEntry)
+        const by = unmetCondition(when, foundOf(read.record), () => mayHold && read.hasEntry)
         if (by !== undefined) return this.#refused(key, by, read)
         look = read
         line = isFree ? read.line : 'has entries'
@@ -204,7 +205,7 @@ export class ZooKeeperStore implements Store {
     const known = this.#recent.get(key) ?? (expectsNothing ? NOT_LOOKED_AT : undefined)
     if (known === undefined || !this.#isBelieved(known)) return undefined
     // What is answered to a refused change is read.
-    return refusal(when, known.record, true) === undefined ? known : undefined
+    return unmetCondition(when, foundOf(known.record), () => true) === undefined ? known : undefined
   }
 
   #isBelieved({ record, sweeps, at, serverMs }: Remembered): boolean {
