@@ -62,6 +62,20 @@ export function engineErrors<Facts extends CallFacts = CallFacts>(
   }
 }
 
+/** The same answer; or, if there is none, the error of this call. */
+export async function failingAs<Answer, Facts extends CallFacts = CallFacts>(
+  asEngineError: AsEngineError<Facts>,
+  call: EngineCall,
+  answer: Promise<Answer>,
+  facts?: Facts,
+): Promise<Answer> {
+  try {
+    return await answer
+  } catch (error) {
+    throw asEngineError(call, error, facts)
+  }
+}
+
 /** The error of what an engine has thrown. If that is no `EngineError`, nothing is known of the call. */
 export function failureOf(engine: string, call: EngineCall, error: unknown): EngineError {
   return engineErrors(engine, () => ({ outcome: 'unknown', transient: true }))(call, error)

@@ -20,7 +20,7 @@ import type {
   Traits,
 } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { failingAs } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -192,11 +192,11 @@ export class EtcdEngine implements Engine {
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return await asked('evict', this.#markers.evict(key, token, how))
+    return await failingAs(asEngineError, 'evict', this.#markers.evict(key, token, how))
   }
 
   async inspect(key: string): Promise<Line> {
-    return await asked('inspect', inspectLine(this.#client, this.#names, key))
+    return await failingAs(asEngineError, 'inspect', inspectLine(this.#client, this.#names, key))
   }
 
   async *list(prefix: string): AsyncIterable<LineSummary> {
@@ -214,7 +214,7 @@ export class EtcdEngine implements Engine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     // Before the first await: the last listener counts, also if an earlier one connects later.
     this.#listener = listener
-    await asked('subscribe', this.#client.connect())
+    await failingAs(asEngineError, 'subscribe', this.#client.connect())
     if (this.#listener === listener) this.#evictions.start()
     return {
       [Symbol.asyncDispose]: async () => {
@@ -227,9 +227,9 @@ export class EtcdEngine implements Engine {
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await asked('watch', this.#client.connect())
+    await failingAs(asEngineError, 'watch', this.#client.connect())
     const options = { watches: this.#watches, names: this.#names, clock: this.#clock }
-    return await asked('watch', observeLine(options, key, listener))
+    return await failingAs(asEngineError, 'watch', observeLine(options, key, listener))
   }
 
   /**
@@ -249,7 +249,7 @@ export class EtcdEngine implements Engine {
 
   /** What about this cluster could break the promises of locks on it. */
   diagnose(): Promise<readonly Finding[]> {
-    return asked('diagnose', diagnose(this.#client))
+    return failingAs(asEngineError, 'diagnose', diagnose(this.#client))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -258,13 +258,5 @@ export class EtcdEngine implements Engine {
     this.#watches.stop()
     await this.#leases.close()
     this.#client.close()
-  }
-}
-
-async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
-  try {
-    return await answer
-  } catch (error) {
-    throw asEngineError(call, error)
   }
 }

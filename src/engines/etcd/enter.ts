@@ -20,7 +20,7 @@ import type { ResponseHeader, TxnRequest, TxnResponse } from '../../clients/etcd
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import { heldCount } from '../../core/line.ts'
 import {
   type EnterRequest,
@@ -153,12 +153,9 @@ export class EnterCalls {
 
   async #requestsWithLeases(claims: readonly Claim[]): Promise<readonly LeasedRequest[]> {
     const { leases } = this.#context
-    try {
-      return await Promise.all(claims.map(async (claim) => this.#request(claim, await leases.fresh(claim.ttlMs))))
-    } catch (error) {
-      // No claim is sent before it has a lease.
-      throw asEngineError('enter', error, { outcome: 'not-applied' })
-    }
+    const requests = claims.map(async (claim) => this.#request(claim, await leases.fresh(claim.ttlMs)))
+    // No claim is sent before it has a lease.
+    return await failingAs(asEngineError, 'enter', Promise.all(requests), { outcome: 'not-applied' })
   }
 
   #request(claim: Claim, lease: EtcdLease): LeasedRequest {

@@ -10,6 +10,7 @@
 import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
 import type { Compare, KeyValue, RequestOp, TxnRequest } from '../../clients/etcd/messages.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
+import { failingAs } from '../../core/failed-call.ts'
 import { heldCount } from '../../core/line.ts'
 import { unmetCondition } from '../../core/record-rule.ts'
 import {
@@ -77,11 +78,7 @@ export class EtcdStore implements Store {
     const parts: Promise<readonly Got[]>[] = []
     for (let from = 0; from < keys.length; from += READS_AT_ONCE)
       parts.push(this.#get(keys.slice(from, from + READS_AT_ONCE), { signal }))
-    try {
-      return (await Promise.all(parts)).flat()
-    } catch (error) {
-      throw asEngineError('get', error)
-    }
+    return (await failingAs(asEngineError, 'get', Promise.all(parts))).flat()
   }
 
   async put(changes: readonly Change[], signal?: AbortSignal): Promise<readonly Put[]> {
@@ -101,9 +98,8 @@ export class EtcdStore implements Store {
     const { client, names } = this.#context
     const { key: first, end } = names.records(prefix)
     for (let [from, more] = [first, true]; more; ) {
-      const { kvs, count } = await client.range({ key: from, end, limit: READS_AT_ONCE }).catch((error: unknown) => {
-        throw asEngineError('list', error)
-      })
+      const page = client.range({ key: from, end, limit: READS_AT_ONCE })
+      const { kvs, count } = await failingAs(asEngineError, 'list', page)
       for (const kv of kvs) {
         if (!kv.key.startsWith(first)) return
         const record = readRecord(kv)

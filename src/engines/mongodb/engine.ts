@@ -16,7 +16,7 @@ import type {
   Standing,
   Traits,
 } from '../../core/engine.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -321,11 +321,8 @@ export class MongodbEngine implements Engine {
   }
 
   async #look(call: EngineCall, pipeline: readonly object[]): Promise<readonly ShownLine[]> {
-    try {
-      return (await this.#collection.read(pipeline, ANSWER_MS)) as readonly ShownLine[]
-    } catch (error) {
-      throw asEngineError(call, error)
-    }
+    const found = await failingAs(asEngineError, call, this.#collection.read(pipeline, ANSWER_MS))
+    return found as readonly ShownLine[]
   }
 
   /** By it the server clears away what is not used any more. Where it cannot be had, `holdfast doctor` says so. */

@@ -3,7 +3,7 @@
  * (record-pipeline.ts). So is who holds: a record is changed only while that entry holds, by a majority.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import {
   type Change,
   type Got,
@@ -130,21 +130,15 @@ export class MongodbStore implements Store {
   }
 
   /** Asked for by itself, where there is no document whose answer has it. */
-  async #serverTimeMs(call: EngineCall): Promise<number> {
-    try {
-      const { localTime } = await this.#collection.command({ hello: 1 }, ANSWER_MS)
-      return (localTime as Date).getTime()
-    } catch (error) {
-      throw asEngineError(call, error)
-    }
+  #serverTimeMs(call: EngineCall): Promise<number> {
+    const hello = this.#collection.command({ hello: 1 }, ANSWER_MS)
+    const timeMs = hello.then(({ localTime }) => (localTime as Date).getTime())
+    return failingAs(asEngineError, call, timeMs)
   }
 
   async #look(call: EngineCall, pipeline: readonly object[]): Promise<readonly ShownRecord[]> {
-    try {
-      return (await this.#collection.read(pipeline, ANSWER_MS)) as readonly ShownRecord[]
-    } catch (error) {
-      throw asEngineError(call, error)
-    }
+    const found = await failingAs(asEngineError, call, this.#collection.read(pipeline, ANSWER_MS))
+    return found as readonly ShownRecord[]
   }
 }
 

@@ -19,7 +19,7 @@ import type {
   Standing,
   Traits,
 } from '../../core/engine.ts'
-import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -262,12 +262,8 @@ export class MysqlEngine implements Engine {
       wake: () => this.#caller.call('wake_engines', [`'${this.#engineId}'`]),
       news: (news) => this.#hear(news),
     })
-    try {
-      await listener.open()
-      return listener
-    } catch (error) {
-      throw asEngineError('subscribe', error, { outcome: 'not-applied' })
-    }
+    await failingAs(asEngineError, 'subscribe', listener.open(), { outcome: 'not-applied' })
+    return listener
   }
 
   async #unsubscribe(): Promise<void> {

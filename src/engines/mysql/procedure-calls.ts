@@ -8,7 +8,7 @@ import type { MysqlStatement, MysqlWire, ResultRows, StatementResult } from '../
 import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, EntryName, News, Place } from '../../core/engine.ts'
-import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
 import {
   type BatchArguments,
   codesOf,
@@ -284,12 +284,8 @@ export class MysqlCaller {
     this.#making ??= this.#make().finally(() => {
       this.#making = undefined
     })
-    try {
-      await this.#making
-    } catch (error) {
-      // Whatever became of the tables, the call itself has not been made.
-      throw asEngineError(verb, error, { outcome: 'not-applied' })
-    }
+    // Whatever becomes of the tables, the call itself has not been made.
+    await failingAs(asEngineError, verb, this.#making, { outcome: 'not-applied' })
   }
 
   #named(sql: string): string {

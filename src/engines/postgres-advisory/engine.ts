@@ -20,7 +20,7 @@ import type {
 } from '../../core/engine.ts'
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, LINE_BOUND, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
@@ -144,7 +144,7 @@ export class PostgresAdvisoryEngine implements Engine {
       return places.map((place) => this.#entries.remove(place))
     })
     this.#turn = leaving.catch(() => undefined)
-    return await leaving.catch((error: unknown) => Promise.reject(asEngineError('leave', error)))
+    return await failingAs(asEngineError, 'leave', leaving)
   }
 
   async evict(key: string, token: bigint): Promise<boolean> {
@@ -340,17 +340,13 @@ export class PostgresAdvisoryEngine implements Engine {
       return await work(await this.#connected(call))
     })
     this.#turn = working.catch(() => undefined)
-    try {
-      return await working
-    } catch (error) {
-      throw asEngineError(call, error)
-    }
+    return await failingAs(asEngineError, call, working)
   }
 
   async #connected(call: EngineCall): Promise<Session> {
     if (this.#closed) throw closedError(call)
     if (this.#session !== undefined) return this.#session
-    const session = await this.#open(this.#events).catch((error: unknown) => Promise.reject(noSession(call, error)))
+    const session = await failingAs(noSession, call, this.#open(this.#events))
     // Closed while the session began.
     if (this.#closed) {
       session.end()

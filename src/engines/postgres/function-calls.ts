@@ -7,7 +7,7 @@ import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wi
 import type { Clock } from '../../core/clock.ts'
 import type { EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
 import { type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
@@ -112,10 +112,8 @@ export class PostgresCaller {
     verb: EngineCall,
   ): Promise<Reply> {
     if (!isMissing(error)) throw asEngineError(verb, error)
-    // Whatever became of the tables, the call itself has not been made.
-    await this.#make().catch((failure: unknown) => {
-      throw asEngineError(verb, failure, { outcome: 'not-applied' })
-    })
+    // Whatever becomes of the tables, the call itself has not been made.
+    await failingAs(asEngineError, verb, this.#make(), { outcome: 'not-applied' })
     try {
       return replyOf(verb, await this.#wire.ask(this.#statements[name], values, limits))
     } catch (again) {

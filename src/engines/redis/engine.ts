@@ -23,7 +23,7 @@ import type {
   Traits,
 } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
 import type { Store } from '../../core/store.ts'
 import {
@@ -185,20 +185,20 @@ export class RedisEngine implements Engine {
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    const subscription = await asked('subscribe', this.#listener.subscribe(listener))
+    const subscription = await failingAs(asEngineError, 'subscribe', this.#listener.subscribe(listener))
     void this.#warnings.ask()
     return subscription
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await asked('watch', this.#listener.open())
+    await failingAs(asEngineError, 'watch', this.#listener.open())
     return await this.#listener.observers.add(key, listener)
   }
 
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
   async diagnose(): Promise<readonly Finding[]> {
-    await asked('diagnose', this.#caller.connected())
-    return await asked('diagnose', this.#diagnose({ thorough: true }))
+    await failingAs(asEngineError, 'diagnose', this.#caller.connected())
+    return await failingAs(asEngineError, 'diagnose', this.#diagnose({ thorough: true }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -269,14 +269,6 @@ export class RedisEngine implements Engine {
     // Of a short ttl, only a third is spent on waiting for a connection: a grant that comes later is of no use.
     const patienceMs = (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3
     return this.#caller.call(verb, script, words, words[2] as string, read, patienceMs)
-  }
-}
-
-async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
-  try {
-    return await answer
-  } catch (error) {
-    throw asEngineError(call, error)
   }
 }
 

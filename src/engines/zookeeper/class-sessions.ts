@@ -3,7 +3,7 @@
  * for what is to run out by itself.
  */
 import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import { ClassSession, type ZooKeeperContext } from './class-session.ts'
 import { asEngineError, engineClosed, ttlTooLong } from './errors.ts'
 
@@ -38,11 +38,7 @@ export class ClassSessions {
     const classMs = classOf(ttlMs)
     const opening = this.#opening.get(classMs) ?? this.#open(classMs).finally(() => this.#opening.delete(classMs))
     this.#opening.set(classMs, opening)
-    try {
-      return await opening
-    } catch (error) {
-      throw asEngineError(call, error, { outcome: 'not-applied' })
-    }
+    return await failingAs(asEngineError, call, opening, { outcome: 'not-applied' })
   }
 
   /** A session to look at lines with. */

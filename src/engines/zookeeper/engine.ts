@@ -18,7 +18,7 @@ import type {
   Traits,
 } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { failingAs } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import { ClassSessions } from './class-sessions.ts'
@@ -119,12 +119,12 @@ export class ZooKeeperEngine implements Engine {
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return await asked('evict', this.#removals.evict(key, token, how))
+    return await failingAs(asEngineError, 'evict', this.#removals.evict(key, token, how))
   }
 
   async inspect(key: string): Promise<Line> {
     const session = await this.#sessions.any('inspect')
-    return await asked('inspect', inspectLine(this.#context, session, key))
+    return await failingAs(asEngineError, 'inspect', inspectLine(this.#context, session, key))
   }
 
   async *list(prefix: string, onProgress?: () => void): AsyncIterable<LineSummary> {
@@ -146,7 +146,7 @@ export class ZooKeeperEngine implements Engine {
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    return await asked('watch', this.#observers.add(key, listener))
+    return await failingAs(asEngineError, 'watch', this.#observers.add(key, listener))
   }
 
   /**
@@ -167,7 +167,7 @@ export class ZooKeeperEngine implements Engine {
   /** What about these servers could break the promises of locks on them. */
   async diagnose(): Promise<readonly Finding[]> {
     const session = await this.#sessions.any('diagnose')
-    return await asked('diagnose', diagnose(this.#context, session))
+    return await failingAs(asEngineError, 'diagnose', diagnose(this.#context, session))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -175,13 +175,5 @@ export class ZooKeeperEngine implements Engine {
     this.#observers.stop()
     await this.#records.finish()
     await this.#sessions.close()
-  }
-}
-
-async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
-  try {
-    return await answer
-  } catch (error) {
-    throw asEngineError(call, error)
   }
 }
