@@ -17,8 +17,8 @@ import {
 } from '../../clients/mysql/errors.ts'
 import { NotSent } from '../../clients/shared/driver-errors.ts'
 import { EngineError } from '../../core/errors.ts'
-import { type AsEngineError, engineErrors } from '../../core/failed-call.ts'
-import { thrownText } from '../../core/thrown.ts'
+import type { AsEngineError } from '../../core/failed-call.ts'
+import { sqlErrors } from '../shared/sql-errors.ts'
 
 export const ENGINE = 'mysql'
 
@@ -67,16 +67,10 @@ function causeOf(error: unknown): number | undefined {
 }
 
 /** What the client threw, as the core wants it. */
-export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => {
-  const sent = !(error instanceof NotSent)
-  const cause = sent ? error : error.cause
-  const advice = ADVICE[errnoOf(cause) ?? 0]
-  return {
-    message: `${sent ? '' : 'not connected: '}${thrownText(cause)}${advice === undefined ? '' : `; ${advice}`}`,
-    outcome: sent && !isRolledBack(cause) ? 'unknown' : 'not-applied',
-    transient: !isLasting(cause),
-    cause,
-  }
+export const asEngineError: AsEngineError = sqlErrors(ENGINE, {
+  adviceOn: (error) => ADVICE[errnoOf(error) ?? 0],
+  isDoubtful: (error) => !isRolledBack(error),
+  isLasting,
 })
 
 /** What became of an item whose line another transaction has locked. */

@@ -6,10 +6,9 @@
  */
 
 import { isDoubtful, isLasting, SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
-import { NotSent } from '../../clients/shared/driver-errors.ts'
 import { EngineError } from '../../core/errors.ts'
-import { type AsEngineError, engineErrors } from '../../core/failed-call.ts'
-import { thrownText } from '../../core/thrown.ts'
+import type { AsEngineError } from '../../core/failed-call.ts'
+import { sqlErrors } from '../shared/sql-errors.ts'
 
 export const ENGINE = 'postgres'
 
@@ -51,14 +50,8 @@ export function isRowLocked(error: unknown): boolean {
 }
 
 /** What the client threw, as the core wants it. */
-export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => {
-  const sent = !(error instanceof NotSent)
-  const cause = sent ? error : error.cause
-  const advice = ADVICE[sqlStateOf(cause) ?? '']
-  return {
-    message: `${sent ? '' : 'not connected: '}${thrownText(cause)}${advice === undefined ? '' : `; ${advice}`}`,
-    outcome: sent && isDoubtful(cause) ? 'unknown' : 'not-applied',
-    transient: !isLasting(cause),
-    cause,
-  }
+export const asEngineError: AsEngineError = sqlErrors(ENGINE, {
+  adviceOn: (error) => ADVICE[sqlStateOf(error) ?? ''],
+  isDoubtful,
+  isLasting,
 })
