@@ -27,6 +27,14 @@ export type EngineCall =
   | 'migrate'
   | `guard ${'read' | 'write' | 'list' | 'reset' | 'setup'}`
 
+/** What was called where a server runs `name` of ours for it: that of the table, or else the call of this name. */
+export function calledFor<Name extends string>(
+  table: Readonly<Record<Exclude<Name, EngineCall>, EngineCall>>,
+  name: Name,
+): EngineCall {
+  return name in table ? table[name as Exclude<Name, EngineCall>] : (name as EngineCall & Name)
+}
+
 /** What the caller knows of a failed call besides the error. */
 export interface CallFacts {
   /** What became of the call, whatever the error says of that. */

@@ -8,7 +8,7 @@ import type { MysqlStatement, MysqlWire, ResultRows, StatementResult } from '../
 import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, EntryName, News, Place } from '../../core/engine.ts'
-import { type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
+import { calledFor, type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
 import {
   type BatchArguments,
   codesOf,
@@ -107,7 +107,7 @@ export class ProcedureCalls {
     options?: MysqlCallOptions,
   ): Promise<{ readonly text: string; readonly sets: readonly ResultRows[] }> {
     const sets = await this.#caller.call(procedure, args, options)
-    const { text, news } = replyOf(calledBy(procedure), sets)
+    const { text, news } = replyOf(calledFor(CALLS, procedure), sets)
     // Later, as news from a server would come: never from inside a call of the core.
     if (news.length > 0) queueMicrotask(() => news.forEach(this.#hear))
     return { text, sets }
@@ -134,7 +134,7 @@ export class ProcedureCalls {
     const call = async (patient: boolean): Promise<string[]> => {
       const all = [...args, `x'${this.#engineId}'`, patient ? 'TRUE' : 'FALSE']
       const { text, sets } = await this.call(procedure, all, options)
-      return codesOf(calledBy(procedure), text, sets, order)
+      return codesOf(calledFor(CALLS, procedure), text, sets, order)
     }
     try {
       if (plain.locked === true) return await call(false)
@@ -143,7 +143,9 @@ export class ProcedureCalls {
         return await call(false)
       })
     } catch (error) {
-      throw plain.lastInsertId === 0n ? error : withOutcome(asEngineError(calledBy(procedure), error), 'unknown')
+      throw plain.lastInsertId === 0n
+        ? error
+        : withOutcome(asEngineError(calledFor(CALLS, procedure), error), 'unknown')
     }
   }
 
@@ -208,10 +210,6 @@ const CALLS: Readonly<Record<Exclude<MysqlProcedure, EngineCall>, EngineCall>> =
   forget: 'put',
 }
 
-function calledBy(procedure: MysqlProcedure): EngineCall {
-  return procedure in CALLS ? CALLS[procedure as keyof typeof CALLS] : (procedure as EngineCall)
-}
-
 export interface MysqlCallOptions {
   readonly signal?: AbortSignal | undefined
   readonly limitMs?: number
@@ -246,7 +244,7 @@ export class MysqlCaller {
     args: readonly string[],
     options?: MysqlCallOptions,
   ): Promise<readonly ResultRows[]> {
-    return await this.#ask(calledBy(procedure), `CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
+    return await this.#ask(calledFor(CALLS, procedure), `CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
   }
 
   /** The result sets of a statement. Rejects with an `EngineError`. */

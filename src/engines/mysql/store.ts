@@ -17,7 +17,7 @@ import {
 } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn, DrawPart } from '../../core/store-take.ts'
-import { calledBy, checkClient, type MysqlTransactionClient } from '../../transactions/mysql/client.ts'
+import { checkClient, type MysqlTransactionClient, resultOfCall } from '../../transactions/mysql/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { poolAnswersOf } from '../shared/pool-codec.ts'
@@ -177,7 +177,7 @@ export class MysqlStore implements Store {
   /** The rows that a procedure answers in the transaction of the user. */
   async #inside(client: MysqlTransactionClient, procedure: string, args: readonly string[]): Promise<MysqlRecordRow[]> {
     const sql = renamed(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, this.#names)
-    const { rows, inTransaction } = await calledBy(client, sql)
+    const { rows, inTransaction } = await resultOfCall(client, sql)
     // The first call, which only locks, finds out.
     if (!inTransaction) throw notInTransaction('putIn', 'Call beginTransaction() on this connection first.')
     return rows.map((row) => (Array.isArray(row) ? row : Object.values(row)))

@@ -7,7 +7,7 @@ import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wi
 import type { Clock } from '../../core/clock.ts'
 import type { EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
+import { calledFor, type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
 import { type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
@@ -63,10 +63,6 @@ const CALLS: Readonly<Record<Exclude<PostgresFunction, EngineCall>, EngineCall>>
   forget: 'put',
 }
 
-function calledBy(name: PostgresFunction): EngineCall {
-  return name in CALLS ? CALLS[name as keyof typeof CALLS] : (name as EngineCall)
-}
-
 /**
  * Calls, each within a limit of time. Where the functions are not there, they are made first. The database is not asked
  * whether they are there: nearly always they are, and the question would cost a round trip.
@@ -99,8 +95,8 @@ export class PostgresCaller {
     const connectMs = Math.min(CONNECT_MS, Math.max(limitMs / 2, Math.min(limitMs, LEAST_CONNECT_MS)))
     const limits = { connectMs, answerMs: Math.min(ANSWER_MS, limitMs) }
     return this.#wire.ask(this.#statements[name], values, limits).then(
-      (answer) => replyOf(verb ?? calledBy(name), answer),
-      (error: unknown) => this.#afterMaking(name, values, limits, error, verb ?? calledBy(name)),
+      (answer) => replyOf(verb ?? calledFor(CALLS, name), answer),
+      (error: unknown) => this.#afterMaking(name, values, limits, error, verb ?? calledFor(CALLS, name)),
     )
   }
 

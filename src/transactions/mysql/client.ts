@@ -64,7 +64,7 @@ export async function doneBy(client: MysqlTransactionClient, { text, values }: S
  * The rows of the first result set of a procedure, and whether a transaction is open after it. `sql` has its values in
  * it.
  */
-export async function calledBy(
+export async function resultOfCall(
   client: MysqlTransactionClient,
   sql: string,
 ): Promise<{ readonly rows: readonly object[]; readonly inTransaction: boolean }> {
