@@ -10,6 +10,7 @@
  * is too old. So the watch is requested again, on another stream with another token, before its handler is told.
  */
 import { type Chance, type Clock, systemChance, type Timer } from '../../core/clock.ts'
+import { RetryPause } from '../shared/retry-pause.ts'
 import type { AuthorizedStream, EtcdClient } from './client.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 import {
@@ -46,21 +47,19 @@ interface Watch extends WatchRequest {
 const REFUSALS = 3
 /** What some servers write before a reason. */
 const GRPC_WORDS = /^rpc error: code = \w+ desc = /
-const RETRY_FIRST_MS = 20
-const RETRY_LONGEST_MS = 1_000
 
 export class WatchStream {
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #chance: Chance
   readonly #watches = new Map<number, Watch>()
+  readonly #retryPause = new RetryPause({ firstMs: 20, longestMs: 1_000 })
   /** The watches that were requested on this stream and not answered yet, in order. */
   #requested: number[] = []
   /** The server refused a watch on this stream. When all its requests are answered, the next stream takes its place. */
   #distrusted = false
   #stream: AuthorizedStream | undefined
   #opening = false
-  #failures = 0
   #retry: Timer | undefined
   #last = 0
   #stopped = false
@@ -138,9 +137,7 @@ export class WatchStream {
   #broken(): void {
     this.#stream = undefined
     if (this.#watches.size === 0 || this.#stopped || this.#retry !== undefined) return
-    const pauseMs = Math.min(RETRY_FIRST_MS * 2 ** this.#failures, RETRY_LONGEST_MS) * (0.5 + this.#chance.fraction())
-    this.#failures += 1
-    this.#retry = this.#clock.timer(pauseMs, () => {
+    this.#retry = this.#clock.timer(this.#retryPause.next() * (0.5 + this.#chance.fraction()), () => {
       this.#retry = undefined
       if (this.#watches.size > 0) this.#open()
     })
@@ -178,7 +175,7 @@ export class WatchStream {
   }
 
   #goOn(watch: Watch, { created, events, header }: WatchResponse): void {
-    this.#failures = 0
+    this.#retryPause.reset()
     watch.refusals = 0
     if (created) {
       if (watch.fromRevision === 0n) watch.fromRevision = header.revision + 1n

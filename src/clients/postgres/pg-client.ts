@@ -8,6 +8,7 @@ import type { CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { RetryPause } from '../shared/retry-pause.ts'
 import { SQLSTATE, sqlStateOf } from './errors.ts'
 import type { PostgresCallLimits, PostgresWire } from './wire.ts'
 
@@ -155,8 +156,6 @@ export class PgClientWire implements PostgresWire {
 
 /** A connection that does not stand after this long is as good as refused. */
 const CONNECT_LIMIT_MS = 5000
-const RETRY_FIRST_MS = 50
-const RETRY_LONGEST_MS = 2000
 
 /** How to have one more client. */
 export type MakePgClient = () => OwnPgClient | Promise<OwnPgClient>
@@ -171,8 +170,8 @@ export class PgListenConnection implements ListenConnection {
   readonly #clock: Clock
   readonly #channel: string
   readonly #listener: ChannelListener
+  readonly #retryPause = new RetryPause({ firstMs: 50, longestMs: 2000 })
   #client: OwnPgClient | undefined
-  #retryMs = RETRY_FIRST_MS
   #timer: Timer | undefined
   #closed = false
 
@@ -233,7 +232,7 @@ export class PgListenConnection implements ListenConnection {
     ;(client as { unref?(): void }).unref?.()
     client.on('end', () => this.#lost(client))
     this.#client = client
-    this.#retryMs = RETRY_FIRST_MS
+    this.#retryPause.reset()
     if (this.#closed) await this.close()
   }
 
@@ -246,12 +245,11 @@ export class PgListenConnection implements ListenConnection {
 
   #tryAgain(): void {
     if (this.#closed) return
-    this.#timer = this.#clock.timer(this.#retryMs * (0.75 + Math.random() / 2), () => {
+    this.#timer = this.#clock.timer(this.#retryPause.next() * (0.75 + Math.random() / 2), () => {
       this.#connect().then(
         () => this.#listener.gap(),
         () => this.#tryAgain(),
       )
     })
-    this.#retryMs = Math.min(this.#retryMs * 2, RETRY_LONGEST_MS)
   }
 }

@@ -13,6 +13,7 @@ import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import { mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument, MongodbSession } from '../../clients/mongodb/wire.ts'
 import { NotSent } from '../../clients/shared/driver-errors.ts'
+import { RetryPause } from '../../clients/shared/retry-pause.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 
 /** How long the server waits for an event before it answers that there is none. */
@@ -21,8 +22,6 @@ const AWAIT_MS = 3000
 const SILENT_MS = 2000
 const OPEN_MS = 10_000
 const KILL_MS = 500
-const RETRY_FIRST_MS = 20
-const RETRY_LONGEST_MS = 2000
 
 export interface MongodbChangeStreamOptions {
   readonly collection: MongodbCollection
@@ -58,9 +57,9 @@ export interface ChangeEvent {
 
 export class MongodbChangeStream {
   readonly #options: MongodbChangeStreamOptions
+  readonly #retryPause = new RetryPause({ firstMs: 20, longestMs: 2000 })
   #stream: OpenStream | undefined
   #retry: Timer | undefined
-  #retryMs = RETRY_FIRST_MS
   #openedAt = Number.NEGATIVE_INFINITY
   #opening = false
   #closed = false
@@ -154,7 +153,7 @@ export class MongodbChangeStream {
     this.deaf = true
     if (this.#closed) return
     // One that ends as soon as it is open, again and again, would have all waiters ask at each turn.
-    if (this.#options.clock.now() - this.#openedAt > RETRY_LONGEST_MS) this.#retryMs = RETRY_FIRST_MS
+    if (this.#options.clock.now() - this.#openedAt > this.#retryPause.longestMs) this.#retryPause.reset()
     if (stream !== undefined) void this.#kill(stream)
     this.#options.gap()
     this.#tryAgain()
@@ -164,13 +163,12 @@ export class MongodbChangeStream {
     if (NO_CHANGE_STREAMS.has(mongodbCodeOf(error) ?? 0)) this.unsupported = true
     if (this.#closed || this.unsupported || this.#opening) return
     this.#retry?.cancel()
-    this.#retry = this.#options.clock.timer(this.#retryMs, () => {
+    this.#retry = this.#options.clock.timer(this.#retryPause.next(), () => {
       this.#open().then(
         () => this.#options.gap(),
         (again) => this.#tryAgain(again),
       )
     })
-    this.#retryMs = Math.min(2 * this.#retryMs, RETRY_LONGEST_MS)
   }
 
   async #end(stream: OpenStream): Promise<void> {

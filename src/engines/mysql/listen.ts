@@ -16,6 +16,7 @@
 
 import { ERRNO, errnoOf, isMissing } from '../../clients/mysql/errors.ts'
 import type { OwnMysqlConnection, ResultRows } from '../../clients/mysql/wire.ts'
+import { RetryPause } from '../../clients/shared/retry-pause.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
 import { unhex } from './codec.ts'
@@ -39,8 +40,6 @@ const WAKE_MS = 2000
 const SET_UP_MS = 5000
 /** As in sql/user_code.sql. */
 const USER_CODE = `LOWER(HEX(CRC32(SUBSTRING_INDEX(USER(), '@', 1))))`
-const RETRY_FIRST_MS = 50
-const RETRY_LONGEST_MS = 2000
 
 export interface MysqlListenerOptions {
   readonly connect: () => Promise<OwnMysqlConnection>
@@ -59,9 +58,9 @@ export class MysqlListener {
   readonly #options: MysqlListenerOptions
   /** The news that were heard: by their names (see sql/call.sql), when they were made. */
   readonly #heard = new Map<string, number>()
+  readonly #retryPause = new RetryPause({ firstMs: 50, longestMs: 2000 })
   #connection: OwnMysqlConnection | undefined
   #newestUs = 0
-  #retryMs = RETRY_FIRST_MS
   #timer: Timer | undefined
   #checking: Timer | undefined
   #closed = false
@@ -100,7 +99,7 @@ export class MysqlListener {
 
   /** The server has no connection to spare for a call, which needs it more: give up this one. */
   makeRoom(): void {
-    this.#retryMs = RETRY_LONGEST_MS
+    this.#retryPause.skipToLongest()
     this.#connection?.cut()
   }
 
@@ -138,7 +137,7 @@ export class MysqlListener {
       return
     }
     this.#connection = connection
-    this.#retryMs = RETRY_FIRST_MS
+    this.#retryPause.reset()
     this.deaf = false
     connection.onEnd(() => this.#lost(connection))
     void this.#listen(connection)
@@ -225,12 +224,11 @@ export class MysqlListener {
 
   #tryAgain(): void {
     if (this.#closed) return
-    this.#timer = this.#options.clock.timer(this.#retryMs * (0.75 + Math.random() / 2), () => {
+    this.#timer = this.#options.clock.timer(this.#retryPause.next() * (0.75 + Math.random() / 2), () => {
       this.#connect().then(
         () => this.#options.news({ gap: true }),
         () => this.#tryAgain(),
       )
     })
-    this.#retryMs = Math.min(this.#retryMs * 2, RETRY_LONGEST_MS)
   }
 }

@@ -9,23 +9,23 @@
  * answer shows that a message must have been sent. Whatever may have been missed is a `gap`.
  */
 import type { ChannelListener, Listen, ListenConnection } from '../../clients/shared/listen.ts'
+import { RetryPause } from '../../clients/shared/retry-pause.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 
 /** How long a message may take. */
 const ARRIVAL_MS = 2000
-/** How long until a connection that could not be had is tried for again. */
-const RETRY_FIRST_MS = 50
-const RETRY_LONGEST_MS = 2000
 
 export class NewsChannel implements AsyncDisposable {
   readonly #clock: Clock
   readonly #listener: ChannelListener
+  /** Before a connection that could not be had is tried for again. */
+  readonly #retryPause = new RetryPause({ firstMs: 50, longestMs: 2000 })
   #connection: ListenConnection | undefined
   #heardAt = Number.NEGATIVE_INFINITY
   #expecting: Timer | undefined
   /** Set while there is no connection, and one is tried for later. */
   #retry: Timer | undefined
-  #openAgain: ((delayMs: number) => void) | undefined
+  #openAgain: (() => void) | undefined
   #closed = false
   /** Nothing was heard, ever or since the connection was lost. */
   deaf = true
@@ -49,12 +49,12 @@ export class NewsChannel implements AsyncDisposable {
    * channel is deaf. Rejects only if time does not mend the error.
    */
   async openOrLater(listen: Listen, channel: string, isLasting: (error: unknown) => boolean): Promise<void> {
-    this.#openAgain = (delayMs) => {
-      this.#retry = this.#clock.timer(delayMs, () => {
+    this.#openAgain = () => {
+      this.#retry = this.#clock.timer(this.#retryPause.next(), () => {
         this.open(listen, channel).then(
           () => this.#gap(),
           () => {
-            if (!this.#closed) this.#openAgain?.(Math.min(2 * delayMs, RETRY_LONGEST_MS))
+            if (!this.#closed) this.#openAgain?.()
           },
         )
       })
@@ -63,7 +63,7 @@ export class NewsChannel implements AsyncDisposable {
       await this.open(listen, channel)
     } catch (error) {
       if (isLasting(error)) throw error
-      if (!this.#closed) this.#openAgain(RETRY_FIRST_MS)
+      if (!this.#closed) this.#openAgain()
     }
   }
 
@@ -73,7 +73,8 @@ export class NewsChannel implements AsyncDisposable {
     if (connection === undefined || this.#openAgain === undefined) return false
     this.#connection = undefined
     this.#gap()
-    this.#openAgain(RETRY_LONGEST_MS)
+    this.#retryPause.skipToLongest()
+    this.#openAgain()
     await connection.close()
     return true
   }
