@@ -13,7 +13,7 @@ import { never } from '../../core/never.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { type LeaseLike, resourceToken } from '../lease-like.ts'
 import { type Access, checkToken, type Marks, NO_MARKS, raiseMarks } from '../marks.ts'
-import { HEADER, leaseOf, type Problem, problemOf, unfit } from './header.ts'
+import { HEADER, leaseOf, PROBLEM_TYPE, type Problem, problemOf, unfit } from './header.ts'
 
 /** What node:http, Express and Fastify have of a request. */
 export interface NodeRequest {
@@ -80,7 +80,6 @@ export interface Admission {
 
 const OPTIONS: OptionNames<AdmissionOptions> = { resource: true, remembered: true }
 
-const PROBLEM_TYPE = 'application/problem+json'
 /** Methods that change nothing (RFC 9110, 9.2.1). */
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 

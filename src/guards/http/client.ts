@@ -4,7 +4,7 @@
  */
 import { StaleTokenError } from '../../core/errors.ts'
 import { type LeaseLike, resourceToken } from '../lease-like.ts'
-import { HEADER, headerOf, type Problem, STALE } from './header.ts'
+import { HEADER, headerOf, PROBLEM_TYPE, type Problem, STALE } from './header.ts'
 
 /**
  * The header, for clients other than `fetch`: `{ 'Fencing-Token': '1794931660987001' }`. `method` decides whether it is
@@ -33,8 +33,7 @@ export async function guardedFetch(
     headers,
     ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
   })
-  if (response.status !== 412 || !response.headers.get('content-type')?.startsWith('application/problem+json'))
-    return response
+  if (response.status !== 412 || !response.headers.get('content-type')?.startsWith(PROBLEM_TYPE)) return response
   const problem = (await response.clone().json()) as Partial<Problem>
   if (problem.type !== STALE || problem.offered === undefined || problem.seen === undefined) return response
   throw new StaleTokenError(problem.resource ?? String(url), BigInt(problem.offered), BigInt(problem.seen))

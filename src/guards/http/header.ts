@@ -16,6 +16,8 @@ export const STALE = 'urn:holdfast:stale-token'
 const MISSING = 'urn:holdfast:token-required'
 const MALFORMED = 'urn:holdfast:token-malformed'
 
+export const PROBLEM_TYPE = 'application/problem+json'
+
 /** What is answered to a client that is turned away: a problem document (RFC 9457). */
 export interface Problem {
   readonly type: string
