@@ -16,6 +16,9 @@
  */
 import { EngineError } from '../../core/errors.ts'
 
+/** What comes before every key of users, unless they say something else. */
+export const DEFAULT_PREFIX = 'lock:'
+
 /** What the names of our own keys begin with. */
 export const RESERVED = 'hf1:'
 
@@ -89,7 +92,7 @@ export function checkPrefix(prefix: string): void {
 
 /** A lock of that name could not be told from what we keep beside our locks. */
 export function reservedKey(engine: string, serverKey: string): EngineError {
-  const message = `'${serverKey}' begins like the names of Holdfast's own keys: use a prefix (the usual one is 'lock:'), or another key`
+  const message = `'${serverKey}' begins like the names of Holdfast's own keys: use a prefix (the usual one is '${DEFAULT_PREFIX}'), or another key`
   return new EngineError(engine, message, { outcome: 'not-applied', transient: false })
 }
 

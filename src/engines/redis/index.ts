@@ -19,7 +19,7 @@
  */
 import { openWire } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
-import { checkPrefix } from '../../clients/redis/names.ts'
+import { checkPrefix, DEFAULT_PREFIX } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
@@ -62,8 +62,6 @@ export interface RedisOptions extends RedisEngineOptions {
 const ENGINE_OPTIONS: OptionNames<RedisEngineOptions> = { prefix: true, durability: true, clock: true }
 const OPTIONS: OptionNames<RedisOptions> = { client: true, subscriber: true, ...ENGINE_OPTIONS }
 const DURABILITY_OPTIONS: OptionNames<Durability> = { replicas: true, timeout: true }
-
-const DEFAULT_PREFIX = 'lock:'
 
 /** An engine on a Redis client of yours. For one by URL: `openRedis(url)`, or `connect(url)`. */
 export function redis(options: RedisOptions): RedisEngine {

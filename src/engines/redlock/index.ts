@@ -17,7 +17,7 @@
  */
 import { openWires } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
-import { checkPrefix } from '../../clients/redis/names.ts'
+import { checkPrefix, DEFAULT_PREFIX } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
@@ -62,7 +62,6 @@ const OPTIONS_BESIDE_URL: OptionNames<Omit<RedlockOptions, 'clients' | 'subscrib
 }
 const OPTIONS: OptionNames<RedlockOptions> = { clients: true, subscribers: true, ...OPTIONS_BESIDE_URL }
 
-const DEFAULT_PREFIX = 'lock:'
 const DEFAULT_TIMEOUT: Duration = '50ms'
 const LEAST_SERVERS = 3
 /** Several servers in one URL, each by itself. */
