@@ -11,7 +11,7 @@ import type { ResultRows } from '../../clients/mysql/wire.ts'
 import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
-import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
+import { sqlStandingOf } from '../shared/standing-codes.ts'
 import { ENGINE, lineLocked } from './errors.ts'
 
 /** As in sql/enter.sql. */
@@ -165,7 +165,7 @@ export function codesOf(
   return inCallersOrder
 }
 
-const DIGIT_9 = 57
+const recheckMsOf = (us: string | undefined): number => Math.max(Number(us) / 1000, 0)
 
 /** Where each of `places` stands, by the answer to `call`. `schedule` is told of those that wait. */
 export function standingsOf(
@@ -174,20 +174,14 @@ export function standingsOf(
   places: readonly Place[],
   schedule: (recheck: Recheck) => void,
 ): Standing[] {
-  return places.map((place, index) => standingOf(call, codes[index] as string, place, schedule))
-}
-
-function standingOf(call: EngineCall, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
-  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
-  const [letter, ahead = '', recheckUs] = code.split(':')
-  if (isWaiting(letter)) {
-    return waitingStanding(letter, place, ahead, Math.max(Number(recheckUs) / 1000, 0), schedule)
-  }
-  if (letter === 'l') return { state: 'failed', error: lineLocked(place.key) }
-  const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
-  if (settled === undefined)
+  const reading = { lineBound: LINE_BOUND, recheckMsOf, schedule }
+  return places.map((place, index) => {
+    const code = codes[index] as string
+    const standing = sqlStandingOf(code, place, reading)
+    if (standing !== undefined) return standing
+    if (code === 'l') return { state: 'failed', error: lineLocked(place.key) }
     throw unexpectedAnswer(ENGINE, call, `the server answers ${JSON.stringify(code)} for an entry`)
-  return settled
+  })
 }
 
 /** The code of an entry that has left a line which is empty now. */

@@ -11,7 +11,7 @@
 import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
-import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
+import { sqlStandingOf } from '../shared/standing-codes.ts'
 import { ENGINE } from './errors.ts'
 
 /** As in sql/enter.sql. */
@@ -124,19 +124,13 @@ export function standingsOf(
 ): Standing[] {
   const codes = text.split(' ')
   if (codes.length !== items.length) throw wrongCount(call, codes.length, items.length)
-  return items.map((item, index) => standingOf(call, codes[index] as string, item, schedule))
-}
-
-const DIGIT_9 = 57
-
-function standingOf(call: EngineCall, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
-  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
-  const [letter, ahead = '', recheckMs] = code.split(':')
-  if (isWaiting(letter)) return waitingStanding(letter, place, ahead, Number(recheckMs), schedule)
-  const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
-  if (settled === undefined)
+  const reading = { lineBound: LINE_BOUND, recheckMsOf: Number, schedule }
+  return items.map((item, index) => {
+    const code = codes[index] as string
+    const standing = sqlStandingOf(code, item, reading)
+    if (standing !== undefined) return standing
     throw unexpectedAnswer(ENGINE, call, `the answer has an unknown code: ${JSON.stringify(code)}`)
-  return settled
+  })
 }
 
 /** What became of one place that was to be left. `unsynced`: left, and the server has not waited for its disk. */

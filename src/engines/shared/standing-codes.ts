@@ -39,6 +39,26 @@ export function waitingStanding(
   return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
 }
 
+const DIGIT_9 = 57
+
+/** What differs in the codes of PostgreSQL and MySQL. */
+export interface SqlCodeReading {
+  readonly lineBound: number
+  recheckMsOf(text: string | undefined): number
+  schedule(recheck: Recheck): void
+}
+
+/**
+ * Where a place stands, by a code of SQL: the token of an entry that holds; or a letter, and behind colons how many are
+ * before it and when to recheck. Undefined for a letter that an engine reads itself.
+ */
+export function sqlStandingOf(code: string, place: Place, reading: SqlCodeReading): Standing | undefined {
+  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
+  const [letter, ahead = '', recheck] = code.split(':')
+  if (isWaiting(letter)) return waitingStanding(letter, place, ahead, reading.recheckMsOf(recheck), reading.schedule)
+  return settledStanding(letter, place.key, () => ahead, reading.lineBound)
+}
+
 /** What the other letters say that every engine has; undefined for one that an engine reads itself. */
 export function settledStanding(
   letter: string | undefined,
