@@ -3,8 +3,7 @@ import { expect, test } from 'vitest'
 import { RedisNames } from '../../src/clients/redis/names.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { leaveAnswersOf, StandingReader } from '../../src/engines/redis/codec.ts'
-import { readMessages } from '../../src/engines/redis/listen.ts'
+import { leaveAnswersOf, readMessages, StandingReader } from '../../src/engines/redis/codec.ts'
 
 const claim: Claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
 const names = new RedisNames({ cluster: false, keyPrefix: '' }, 'lock:')

@@ -1,11 +1,11 @@
 /**
- * What the scripts are given, and what they answer, in the words of the contract: the words of a call, the arguments of
- * `enter` and `renew`, and the answers to them and to `leave`. The letters of answers are explained in
- * shared/standing-codes.ts, what stands behind them in lua/place.lua.
+ * What the scripts are given, what they answer, and what they publish, in the words of the contract: the words of a
+ * call, the arguments of `enter` and `renew`, the answers to them and to `leave`, and the messages to an engine. The
+ * letters of answers are explained in shared/standing-codes.ts, what stands behind them in lua/place.lua.
  */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
-import type { Claim, Place, Standing } from '../../core/engine.ts'
+import type { Claim, News, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
@@ -292,4 +292,47 @@ function whyUnusable(kind: string, detail: string): string {
   if (kind === 'type') return `is a ${detail}, not a lock; use another prefix`
   if (kind === 'version') return `was written by a newer Holdfast (format ${detail}), or is no lock`
   return `is a ${detail} without expiry that another program has set: its end cannot be waited for`
+}
+
+// ---- messages ----
+//
+// What the scripts send to the channel of an engine: which waiter holds now, which entry was evicted, which waiter
+// should look again, and which line an observer should look at. Messages are separated by NUL; each is
+//
+//     <id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>
+//     <id> ? 0 <server key>
+//     ! - 0 <server key>
+//
+// Any client of the server may publish to the channel: a message that is none of these is ignored.
+
+const TOKEN_AND_MS = /^\d+ \d+$/
+
+/** Is told what messages say. */
+export interface MessageListener {
+  news(news: News): void
+  /** A line that an observer watches may have changed. */
+  changed(key: string): void
+}
+
+export function readMessages(text: string, names: RedisNames, listener: MessageListener): void {
+  if (text.includes('\0')) for (const message of text.split('\0')) readMessage(message, names, listener)
+  else readMessage(text, names, listener)
+}
+
+/** By hand, and not by a regular expression, because a waiter waits for just this. */
+function readMessage(message: string, names: RedisNames, listener: MessageListener): void {
+  const afterId = message.indexOf(' ')
+  const afterToken = message.indexOf(' ', afterId + 1)
+  const afterMs = message.indexOf(' ', afterToken + 1)
+  if (afterId < 1 || afterToken < 0 || afterMs < 0) return
+  const id = message.slice(0, afterId)
+  const token = message.slice(afterId + 1, afterToken)
+  const key = names.userKey(message.slice(afterMs + 1))
+  if (id === '!') listener.changed(key)
+  else if (token === '?') listener.news({ key, id })
+  else if (token === '-') listener.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+  else if (TOKEN_AND_MS.test(message.slice(afterId + 1, afterMs))) {
+    const heldForMs = Number(message.slice(afterToken + 1, afterMs))
+    listener.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
+  }
 }

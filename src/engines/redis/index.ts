@@ -6,9 +6,10 @@
  *     lua/line.lua                                what is stored
  *     lua/enter.lua, renew.lua, leave.lua         what is decided
  *     engine.ts                                   the verbs, each one call of a script for a whole batch
- *     codec.ts                                    the arguments of such a call, and its answer
+ *     codec.ts                                    the arguments of such a call, its answer, and messages
  *     slots.ts, names.ts                          Cluster: one call for each slot, and names for it
  *     listen.ts, ../shared/news-channel.ts        how a waiter hears that it holds
+ *     observers.ts                                how an observer hears of a change
  *     replica-confirmation.ts                     grants that survive a fail-over
  *     store.ts, record-codec.ts, recent-reads.ts  records beside the lines
  *     draw-codec.ts, pool-codec.ts                draws and pools: what records are for
