@@ -10,8 +10,8 @@ import { FrameReader, ProtoReader, ProtoWriter } from '../../src/clients/etcd/pr
 import { type WatchHandler, WatchStream } from '../../src/clients/etcd/watch-stream.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
-import { observeLine } from '../../src/engines/etcd/listen.ts'
 import { EtcdNames } from '../../src/engines/etcd/names.ts'
+import { observeLine } from '../../src/engines/etcd/observers.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 

@@ -14,13 +14,11 @@
  * since the line was read. So no other client ever sees an entry that does not wait.
  */
 
-import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
 import type { RpcError } from '../../clients/etcd/errors.ts'
 import type { ResponseHeader, TxnRequest, TxnResponse } from '../../clients/etcd/messages.ts'
-import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import { type EngineCall, failingAs } from '../../core/failed-call.ts'
+import { failingAs } from '../../core/failed-call.ts'
 import { heldCount } from '../../core/line.ts'
 import {
   type EnterRequest,
@@ -33,28 +31,9 @@ import {
   type LineFront,
   lineFrontIn,
 } from './codec.ts'
+import type { EtcdContext } from './context.ts'
 import { asEngineError, ENGINE, isLeaseGone, isNoSpace } from './errors.ts'
-import type { EtcdLease, EtcdLeases } from './leases.ts'
-import type { EvictionWatcher, LineWatcher } from './listen.ts'
-import type { EtcdNames } from './names.ts'
-import type { EtcdOwnEntries } from './own-entries.ts'
-
-/** What the calls of the engine work with. */
-export interface EtcdContext {
-  readonly client: EtcdClient
-  readonly clock: Clock
-  readonly names: EtcdNames
-  readonly leases: EtcdLeases
-  readonly entries: EtcdOwnEntries
-  readonly watcher: LineWatcher
-  readonly evictions: EvictionWatcher
-}
-
-/** How a renewal is made. */
-export interface RenewOptions extends EtcdCallOptions {
-  /** What the core has called, for errors: `renew`; or `enter`, for entries that are in their lines already. */
-  readonly call: EngineCall
-}
+import type { EtcdLease } from './leases.ts'
 
 /** How often an enter is tried whose leases turn out to have ended, or are given up. */
 const TRIES = 3

@@ -14,7 +14,7 @@ import type { Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import { EVICTED_MARKER, hasToken, isUnchanged, readEntry, type StoredEntry, toLineFront } from './codec.ts'
-import type { EtcdContext, RenewOptions } from './enter.ts'
+import type { EtcdContext, RenewOptions } from './context.ts'
 import { unsettled } from './errors.ts'
 
 type MarkerKind = typeof EVICTED_MARKER | 'outlives'

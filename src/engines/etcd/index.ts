@@ -5,10 +5,11 @@
  *
  *     names.ts, codec.ts                           what is stored, and how it is read
  *     engine.ts                                    the verbs; leaving is here
+ *     context.ts                                   what they work with
  *     enter.ts, renew.ts, entry-markers.ts         what is decided
  *     leases.ts                                    what keeps entries alive, and when that is believed
  *     own-entries.ts                               what this engine object knows of its own entries
- *     listen.ts                                    how a waiter hears that it holds
+ *     listen.ts, observers.ts                      how a waiter hears that it holds, and an observer of a change
  *     store.ts, record-codec.ts, record-leases.ts  records beside the lines
  *     errors.ts                                    what an error means for the core
  *     inspect.ts, diagnose.ts                      looking at lines, and `holdfast doctor`

@@ -23,7 +23,7 @@ import {
   type StoredEntry,
   toLineFront,
 } from './codec.ts'
-import type { EtcdContext, RenewOptions } from './enter.ts'
+import type { EtcdContext, RenewOptions } from './context.ts'
 import type { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, isLeaseGone, unsettled } from './errors.ts'
 import type { EtcdLease } from './leases.ts'
