@@ -19,11 +19,12 @@ import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { type OwnEntryState, readEntryData, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
+import { readEntryData, type ZooKeeperLine } from './codec.ts'
 import { SureDeletions } from './deletions.ts'
 import { LineReader } from './line-reader.ts'
 import { LineWaiters } from './listen.ts'
 import type { ZooKeeperNames } from './names.ts'
+import type { OwnEntryState, ZooKeeperOwnEntry } from './own-entries.ts'
 
 /** What all sessions of an engine object have in common. */
 export interface ZooKeeperContext {

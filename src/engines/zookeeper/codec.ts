@@ -14,31 +14,6 @@ export interface ZooKeeperLine {
   readonly duplicates: readonly NamedEntry[]
 }
 
-/** An entry of ours that is in a line, as far as this process knows. */
-export interface ZooKeeperOwnEntry extends OwnEntryState {
-  readonly key: string
-  readonly id: string
-  readonly name: string
-  readonly weight: number
-  readonly limit: number
-  readonly token: bigint
-  ttlMs: number
-  held: boolean
-}
-
-/** What class-session.ts keeps of it. */
-export interface OwnEntryState {
-  /** Its node is watched, and nothing has happened to it since. */
-  watched: boolean
-  /** How many events of its node have come. */
-  events: number
-  /** Something has happened to its node. */
-  doubtful: boolean
-  evicted: boolean
-  /** When the core last asked for it. */
-  requestedAt: number
-}
-
 /**
  * Who holds. The second entry of an id is passed over: its enter was done twice, since the reply to the first one was
  * lost.

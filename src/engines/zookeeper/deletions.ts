@@ -7,7 +7,7 @@
  */
 import { hasCode, wasRefused } from '../../clients/zookeeper/errors.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
-import { inGroups } from './settled.ts'
+import { inGroups } from './request-results.ts'
 
 export class SureDeletions {
   readonly #zk: ZooKeeperSession

@@ -27,7 +27,7 @@ import { asEngineError, noChroot, unsettled } from './errors.ts'
 import { KnownLines } from './known-lines.ts'
 import type { MaybeLine } from './line-reader.ts'
 import { byNumber, numberIn, pathsTo } from './names.ts'
-import { inGroups, type Settled, settled } from './settled.ts'
+import { inGroups, type Settled, settled } from './request-results.ts'
 
 /** How often an enter creates the node of a line, should the servers remove it again while it is empty. */
 const TRIES = 3

@@ -7,11 +7,12 @@
  *     names.ts, codec.ts                          what is stored
  *     line-reader.ts                              who holds
  *     class-session.ts, class-sessions.ts         what keeps entries alive
+ *     own-entries.ts                              what this process knows of its entries
  *     engine.ts                                   the verbs
  *     enter.ts, known-lines.ts                    entering, in one round trip where the line is known
  *     renew.ts, leave.ts                          renewing and leaving
  *     removals.ts, move-entry.ts, deletions.ts    taking an entry from its process, and deleting for certain
- *     settled.ts                                  what became of one request of several
+ *     request-results.ts                          what became of one request of several
  *     listen.ts, observers.ts                     how a waiter hears that it holds, and an observer of a change
  *     store.ts, record-nodes.ts, record-codec.ts  records beside the lines
  *     record-slots.ts, expired-records.ts         how records that have expired are swept

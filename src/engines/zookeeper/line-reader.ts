@@ -3,7 +3,7 @@ import { hasCode, type ZooKeeperError } from '../../clients/zookeeper/errors.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import { readEntryData, tokenOf, toZooKeeperLine, type ZooKeeperLine } from './codec.ts'
 import { isBeyondNumbers, type NamedLine, type ZooKeeperNames } from './names.ts'
-import { inGroups, type Settled, settled } from './settled.ts'
+import { inGroups, type Settled, settled } from './request-results.ts'
 
 /** Undefined: the line has no node. */
 export type MaybeLine = ZooKeeperLine | undefined

@@ -18,9 +18,10 @@ import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { NodeEvent } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { News } from '../../core/engine.ts'
-import { blockersOf, toZooKeeperLine, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
+import { blockersOf, toZooKeeperLine, type ZooKeeperLine } from './codec.ts'
 import type { LineReader } from './line-reader.ts'
 import type { ZooKeeperNames } from './names.ts'
+import type { ZooKeeperOwnEntry } from './own-entries.ts'
 
 interface WaitedLine {
   readonly key: string

@@ -20,7 +20,7 @@ import type { ZooKeeperContext } from './class-session.ts'
 import { noChroot } from './errors.ts'
 import { pathsTo } from './names.ts'
 import { asOf, NO_RECORD, type RecordContent, readRecord, writeRecord, type ZooKeeperRecord } from './record-codec.ts'
-import { settled } from './settled.ts'
+import { settled } from './request-results.ts'
 
 const NOTHING = Buffer.alloc(0)
 

@@ -12,12 +12,13 @@ import type { Place, Standing } from '../../core/engine.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { findEntry, readEntryData, tokenOf, writeData, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
+import { findEntry, readEntryData, tokenOf, writeData, type ZooKeeperLine } from './codec.ts'
 import { asEngineError, unsettled } from './errors.ts'
 import type { MaybeLine } from './line-reader.ts'
 import { moveSteps } from './move-entry.ts'
+import type { ZooKeeperOwnEntry } from './own-entries.ts'
 import type { Removals } from './removals.ts'
-import type { Settled } from './settled.ts'
+import type { Settled } from './request-results.ts'
 
 /** How often an entry is looked for that other clients keep moving. */
 const TRIES = 10

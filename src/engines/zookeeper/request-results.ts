@@ -1,4 +1,6 @@
-/** What became of one request of several that were sent together: one that fails must not hide the others. */
+/** Requests that are sent together: what became of each, and about how many nodes one is. */
+
+/** What became of one of several: one that fails must not hide the others. */
 export type Settled<Value> = { readonly value: Value } | { readonly error: unknown }
 
 export async function settled<Value>(promise: Promise<Value>): Promise<Settled<Value>> {
