@@ -6,10 +6,7 @@
 -- fifty seconds.
 CREATE PROCEDURE `holdfast_begin_call`() SQL SECURITY INVOKER
 BEGIN
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   SET @holdfast_news = '', @holdfast_wakes = '';
 END
 //

@@ -26,15 +26,7 @@ BEGIN
     UPDATE `holdfast_entry` e SET e.removed = 1, e.evicted = 1, e.news_at = IF(e.client = engine_id, NULL, now_us)
       WHERE e.k = own_key AND e.token = own_token;
     CALL `holdfast_tell_engine`(own_key, own_id, own_engine_id, NULL, 0, engine_id);
-    IF own_held_since IS NULL THEN
-      SET waiting = waiting - 1;
-    ELSE
-      SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
-    END IF;
-    --#include settle_line
-    IF own_held_since IS NULL AND waiting > 0 THEN
-      CALL `holdfast_tell_first`(own_key, held_until, own_token, now_us, engine_id);
-    END IF;
+    --#include settle_departure
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   --#include finish

@@ -43,16 +43,7 @@ BEGIN
           IF ROW_COUNT() <> 1 THEN
             --#include interrupted
           END IF;
-          IF own_held_since IS NULL THEN
-            SET waiting = waiting - 1;
-          ELSE
-            SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
-          END IF;
-          -- A waiter that goes can let the waiters behind it hold, too.
-          --#include settle_line
-          IF own_held_since IS NULL AND waiting > 0 THEN
-            CALL `holdfast_tell_first`(own_key, held_until, own_token, now_us, engine_id);
-          END IF;
+          --#include settle_departure
           SET answer = IF(due IS NULL, '1', '2');
         END IF;
       END IF;

@@ -292,10 +292,7 @@ BEGIN
   DECLARE is_used BOOLEAN;
   --#include declare_rollback
 
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   WHILE keys_left <> '' DO
     SET item = SUBSTRING_INDEX(keys_left, ';', 1), keys_left = SUBSTRING(keys_left, LENGTH(item) + 2);
     INSERT INTO `holdfast_pool` (k) VALUES (UNHEX(item)) ON DUPLICATE KEY UPDATE k = k;

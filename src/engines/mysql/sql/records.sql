@@ -136,10 +136,7 @@ BEGIN
   DECLARE keys_left LONGTEXT CHARACTER SET ascii DEFAULT record_keys;
   --#include declare_rollback
 
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   WHILE keys_left <> '' DO
     SET item = SUBSTRING_INDEX(keys_left, ';', 1), keys_left = SUBSTRING(keys_left, LENGTH(item) + 2);
     CALL `holdfast_lock_record`(UNHEX(item), patient, is_locked);
@@ -231,10 +228,7 @@ BEGIN
   DECLARE holds, is_empty, is_there BOOLEAN DEFAULT FALSE;
   DECLARE now_us, lowest BIGINT;
   --#include declare_rollback
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   -- Without a lock: the transaction of the user may have locked the row before.
   SELECT TRUE INTO is_there FROM `holdfast_record` r WHERE r.k = own_key;
   IF needs_row AND NOT is_there THEN
@@ -290,10 +284,7 @@ BEGIN
   DECLARE removed INT DEFAULT 0;
   DECLARE before_us BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - 60000000;
   --#include declare_rollback
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   REPEAT
     SET own_key = NULL;
     SELECT r.k, r.version INTO own_key, its_version FROM `holdfast_record` r FORCE INDEX (expiry)

@@ -56,10 +56,7 @@ BEGIN
   DECLARE book, cost, own_token, own_step, own_step_us, own_capacity, own_at, own_debt DOUBLE;
   --#include declare_rollback
 
-  COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = 1;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
+  --#include begin
   WHILE keys_left <> '' DO
     SET part = SUBSTRING_INDEX(keys_left, ';', 1), keys_left = SUBSTRING(keys_left, LENGTH(part) + 2);
     INSERT INTO `holdfast_record` (k, version, mark) VALUES (UNHEX(part), 0, 0)
