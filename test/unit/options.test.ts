@@ -15,7 +15,7 @@ import { openPostgres, postgres } from '../../src/engines/postgres/index.ts'
 import { openPostgresAdvisory, postgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
 import { openRedis, redis } from '../../src/engines/redis/index.ts'
 import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
-import { sqlite } from '../../src/engines/sqlite/index.ts'
+import { openSqlite, sqlite } from '../../src/engines/sqlite/index.ts'
 import { openZooKeeper, zookeeper } from '../../src/engines/zookeeper/index.ts'
 import { keyed } from '../../src/frameworks/bullmq.ts'
 import { HoldfastModule, Locked, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
@@ -152,11 +152,20 @@ describe('unknown options are refused by', () => {
       inMemory()
         .locks.election('a')
         .lead(wrong({ agian: true }), () => {}),
+    'openSqlite()': () => openSqlite('sqlite:locks.db', wrong({ durabilty: 'full' })),
+    'openSqlite() that is told of another file than that of its URL': () =>
+      openSqlite('sqlite:locks.db', wrong({ file: 'other.db' })),
     'openRedis()': () => openRedis('redis://127.0.0.1:1', wrong({ prefx: '' })),
     'openRedlock()': () => openRedlock('redlock://a,b,c', wrong({ tiemout: 1 })),
     'openEtcd()': () => openEtcd('etcd://127.0.0.1:1', wrong({ prefx: '' })),
     'openZooKeeper()': () => openZooKeeper('zookeeper://127.0.0.1:1', wrong({ pth: '/locks' })),
     'openMongodb()': () => openMongodb('mongodb://127.0.0.1:1/x', wrong({ colection: '' })),
+    'openRedlock() that is told of other servers than those of its URL': () =>
+      openRedlock('redlock://a,b,c', wrong({ clients: [client] })),
+    'openEtcd() that is told of other servers than those of its URL': () =>
+      openEtcd('etcd://127.0.0.1:1', wrong({ endpoints: [{ host: 'a', port: 1 }] })),
+    'openZooKeeper() that is told of other servers than those of its URL': () =>
+      openZooKeeper('zookeeper://127.0.0.1:1', wrong({ hosts: [{ host: 'a', port: 1 }] })),
     'openMysql()': () => openMysql('mysql://127.0.0.1:1/x', wrong({ nmae: '' })),
     'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
     'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),

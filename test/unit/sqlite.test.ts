@@ -79,6 +79,11 @@ test("SQLite's name for a database in memory is no file", async () => {
   expect(() => sqlite({ file: ':memory:' })).toThrow(TypeError)
 })
 
+test('options win over what a URL says', async () => {
+  const open = openSqlite('sqlite:locks.db?durability=full', { durability: 'half' as 'full' })
+  await expect(open).rejects.toThrow('got half')
+})
+
 test.each(['constructor', 'toString', '__proto__', 'colour'])('%s is no option of a URL', async (name) => {
   await expect(openSqlite(`sqlite:locks.db?${name}=1`)).rejects.toThrow(`unknown option '${name}' in a sqlite: URL`)
 })

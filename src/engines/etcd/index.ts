@@ -27,10 +27,8 @@ export type { EtcdUser } from '../../clients/etcd/client.ts'
 export type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 export type { EtcdEngine, GuardCondition, HeldLease } from './engine.ts'
 
-/** Options of `etcd()`. */
-export interface EtcdOptions {
-  /** The members of the cluster, or some of them. The first that answers is used. */
-  readonly endpoints: readonly EtcdEndpoint[]
+/** What does not depend on where the servers are. */
+export interface EtcdEngineOptions {
   /** The user to log in as, where the cluster has users. */
   readonly user?: EtcdUser
   /** With TLS: `{}` for what the system trusts, or the certificates to use. */
@@ -41,7 +39,14 @@ export interface EtcdOptions {
   readonly clock?: Clock
 }
 
-const OPTIONS: OptionNames<EtcdOptions> = { endpoints: true, user: true, tls: true, prefix: true, clock: true }
+/** Options of `etcd()`. */
+export interface EtcdOptions extends EtcdEngineOptions {
+  /** The members of the cluster, or some of them. The first that answers is used. */
+  readonly endpoints: readonly EtcdEndpoint[]
+}
+
+const ENGINE_OPTIONS: OptionNames<EtcdEngineOptions> = { user: true, tls: true, prefix: true, clock: true }
+const OPTIONS: OptionNames<EtcdOptions> = { endpoints: true, ...ENGINE_OPTIONS }
 
 /**
  * An engine on etcd. It connects when it is first used, and closes its connection when it is closed. By URL:
@@ -66,8 +71,8 @@ export function etcd(options: EtcdOptions): EtcdEngine {
 }
 
 /** The engine behind a URL; clients/etcd/url.ts says what one looks like. Options win over what the URL says. */
-export async function openEtcd(url: string, options: Partial<EtcdOptions> = {}): Promise<EtcdEngine> {
-  checkOptions('openEtcd()', options, OPTIONS)
+export async function openEtcd(url: string, options: EtcdEngineOptions = {}): Promise<EtcdEngine> {
+  checkOptions('openEtcd()', options, ENGINE_OPTIONS)
   const { hosts, user, tls, ca, cert, key, prefix } = parseEtcdUrl(url)
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }

@@ -29,18 +29,8 @@ import { ENGINE } from './errors.ts'
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedlockEngine } from './engine.ts'
 
-/** Options of `redlock()`. */
-export interface RedlockOptions {
-  /**
-   * Your clients, one for each server: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. An odd number of them,
-   * 3 or more. You connect them and close them.
-   */
-  readonly clients: readonly RedisClient[]
-  /**
-   * Second clients to listen with, one for each server, for those that cannot be duplicated. Without them, waiters
-   * poll.
-   */
-  readonly subscribers?: readonly RedisSubscriber[]
+/** What does not depend on how the clients were had. */
+export interface RedlockEngineOptions {
   /**
    * What comes before every key: `lock:` unless given; may be ''. Other clients of Redlock that use the same names on
    * the same servers are excluded too.
@@ -55,12 +45,22 @@ export interface RedlockOptions {
   readonly clock?: Clock
 }
 
-const OPTIONS_BESIDE_URL: OptionNames<Omit<RedlockOptions, 'clients' | 'subscribers'>> = {
-  prefix: true,
-  timeout: true,
-  clock: true,
+/** Options of `redlock()`. */
+export interface RedlockOptions extends RedlockEngineOptions {
+  /**
+   * Your clients, one for each server: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. An odd number of them,
+   * 3 or more. You connect them and close them.
+   */
+  readonly clients: readonly RedisClient[]
+  /**
+   * Second clients to listen with, one for each server, for those that cannot be duplicated. Without them, waiters
+   * poll.
+   */
+  readonly subscribers?: readonly RedisSubscriber[]
 }
-const OPTIONS: OptionNames<RedlockOptions> = { clients: true, subscribers: true, ...OPTIONS_BESIDE_URL }
+
+const ENGINE_OPTIONS: OptionNames<RedlockEngineOptions> = { prefix: true, timeout: true, clock: true }
+const OPTIONS: OptionNames<RedlockOptions> = { clients: true, subscribers: true, ...ENGINE_OPTIONS }
 
 const DEFAULT_TIMEOUT: Duration = '50ms'
 const LEAST_SERVERS = 3
@@ -91,11 +91,8 @@ export function redlock(options: RedlockOptions): RedlockEngine {
  * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout`. User, password and database are
  * those of all servers.
  */
-export async function openRedlock(
-  url: string,
-  options: Omit<RedlockOptions, 'clients' | 'subscribers'> = {},
-): Promise<RedlockEngine> {
-  checkOptions('openRedlock()', options, OPTIONS_BESIDE_URL)
+export async function openRedlock(url: string, options: RedlockEngineOptions = {}): Promise<RedlockEngine> {
+  checkOptions('openRedlock()', options, ENGINE_OPTIONS)
   const { url: plain, ...timeout } = withoutTimeout(url)
   const { hosts, prefix, replicas, ...target } = parseUrl(plain, SCHEMES)
   checkCount(hosts.length)
@@ -114,7 +111,7 @@ function checkCount(count: number): void {
   throw new RangeError(`a Redlock has an odd number of servers, ${LEAST_SERVERS} or more; got ${count}`)
 }
 
-function checked(options: Pick<RedlockOptions, 'prefix' | 'timeout' | 'clock'>): Omit<RedlockSetup, 'wires'> {
+function checked(options: RedlockEngineOptions): Omit<RedlockSetup, 'wires'> {
   const { prefix = DEFAULT_PREFIX, timeout = DEFAULT_TIMEOUT, clock = systemClock } = options
   checkPrefix(prefix)
   const timeoutMs = parseDuration(timeout, 'timeout')

@@ -62,7 +62,7 @@ const LISTEN_AFTER_MS = 50
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 
-export interface SqliteEngineOptions {
+export interface SqliteEngineSetup {
   readonly file: string
   /** The user has named neither a file nor a database. */
   readonly isDefaultFile: boolean
@@ -81,7 +81,7 @@ export class SqliteEngine implements Engine {
   /** Where the lines are kept. */
   readonly file: string
   readonly store: Store
-  readonly #options: SqliteEngineOptions
+  readonly #options: SqliteEngineSetup
   readonly #registry: EngineRegistry
   readonly #bulk = new BulkStatements()
   readonly #waiters = new OwnWaiters()
@@ -95,7 +95,7 @@ export class SqliteEngine implements Engine {
   #lastLockFile: LockFile | undefined
 
   /** @internal */
-  constructor(options: SqliteEngineOptions) {
+  constructor(options: SqliteEngineSetup) {
     const { file, clock, chance } = options
     this.file = file
     this.#options = options

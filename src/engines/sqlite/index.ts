@@ -31,18 +31,8 @@ export { defaultFile } from '../../clients/sqlite/folder.ts'
 export * from '../../transactions/sqlite.ts'
 export type { SqliteEngine } from './engine.ts'
 
-/** Options of `sqlite()`. */
-export interface SqliteOptions {
-  /**
-   * The database file; it is made if need be, in a folder that is there. Default: `defaultFile()`, whose folder is made
-   * as well. All processes that share locks name the same one.
-   */
-  readonly file?: string
-  /**
-   * A database of your own instead of a file: one connection of better-sqlite3 or node:sqlite, for Holdfast alone. You
-   * close it.
-   */
-  readonly database?: BroughtDatabase
+/** What does not depend on where the lines are. */
+export interface SqliteEngineOptions {
   /**
    * `normal` (default): survives the death of any process. `full`: every grant is on the disk before it is answered, so
    * that also after a power cut tokens go on without help from the wall clock; about a tenth of the speed.
@@ -63,19 +53,32 @@ export interface SqliteOptions {
   readonly chance?: Chance
 }
 
-const SQLITE_OPTIONS: OptionNames<SqliteOptions> = {
-  file: true,
-  database: true,
+/** Options of `sqlite()`. */
+export interface SqliteOptions extends SqliteEngineOptions {
+  /**
+   * The database file; it is made if need be, in a folder that is there. Default: `defaultFile()`, whose folder is made
+   * as well. All processes that share locks name the same one.
+   */
+  readonly file?: string
+  /**
+   * A database of your own instead of a file: one connection of better-sqlite3 or node:sqlite, for Holdfast alone. You
+   * close it.
+   */
+  readonly database?: BroughtDatabase
+}
+
+const ENGINE_OPTIONS: OptionNames<SqliteEngineOptions> = {
   durability: true,
   outlives: true,
   allowNetworkFs: true,
   clock: true,
   chance: true,
 }
+const OPTIONS: OptionNames<SqliteOptions> = { file: true, database: true, ...ENGINE_OPTIONS }
 
 /** An engine that keeps its lines in a SQLite file. Nothing is opened before the first call. */
 export function sqlite(options: SqliteOptions = {}): SqliteEngine {
-  checkOptions('sqlite()', options, SQLITE_OPTIONS)
+  checkOptions('sqlite()', options, OPTIONS)
   const { file, database, durability = 'normal' } = options
   if (file !== undefined && database !== undefined) throw new TypeError('give either file or database, not both')
   if (file !== undefined && (typeof file !== 'string' || file === ''))
@@ -97,7 +100,7 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
   return showEngine(engine, { file: engine.file })
 }
 
-type UrlOption = (value: string) => Partial<SqliteOptions>
+type UrlOption = (value: string) => SqliteEngineOptions
 
 const URL_OPTIONS: Readonly<Record<string, UrlOption>> = {
   // Checked by `sqlite`.
@@ -112,21 +115,23 @@ function yesOrNo(name: string, value: string): boolean {
 
 /**
  * From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and
- * `sqlite:///absolute/path`, with options as a query. On Windows also `sqlite:C:\path` and `sqlite:///C:/path`. Rejects
- * where there is no SQLite that can be used, like the other engines without their client.
+ * `sqlite:///absolute/path`, with options as a query. On Windows also `sqlite:C:\path` and `sqlite:///C:/path`. Options
+ * win over what the URL says. Rejects where there is no SQLite that can be used, like the other engines without their
+ * client.
  */
-export async function openSqlite(url: string): Promise<SqliteEngine> {
+export async function openSqlite(url: string, options: SqliteEngineOptions = {}): Promise<SqliteEngine> {
+  checkOptions('openSqlite()', options, ENGINE_OPTIONS)
   const { path, query } = /^sqlite:(?<path>[^?#]*)(?:\?(?<query>[^#]*))?$/i.exec(url)?.groups ?? {}
   if (path === undefined) throw new TypeError(`a sqlite: URL is sqlite:path?option=value; got '${url}'`)
-  let options: SqliteOptions = {}
+  let urlOptions: SqliteEngineOptions = {}
   for (const [name, value] of new URLSearchParams(query)) {
     const option = Object.hasOwn(URL_OPTIONS, name) ? URL_OPTIONS[name] : undefined
     if (option === undefined)
       throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(URL_OPTIONS).join(', ')}`)
-    options = { ...options, ...option(value) }
+    urlOptions = { ...urlOptions, ...option(value) }
   }
   const file = pathOfUrl(path, process.platform)
-  const engine = sqlite(file === '' ? options : { ...options, file })
+  const engine = sqlite({ ...urlOptions, ...options, ...(file === '' ? {} : { file }) })
   await loadDriver()
   return engine
 }

@@ -34,10 +34,8 @@ export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.t
 export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
 export type { ZooKeeperLayout } from './names.ts'
 
-/** What `zookeeper()` takes: the servers, and what to do on them. */
-export interface ZooKeeperOptions {
-  /** The servers of the ensemble, or some of them. They are tried in an order of chance. */
-  readonly hosts: readonly ZooKeeperEndpoint[]
+/** What does not depend on where the servers are. */
+export interface ZooKeeperEngineOptions {
   /** The node that counts as `/` for this client. It has to exist. */
   readonly chroot?: string
   /** The node under which lines are; `/holdfast` unless given. It is created when it is first needed. */
@@ -55,8 +53,13 @@ export interface ZooKeeperOptions {
   readonly clock?: Clock
 }
 
-const OPTIONS: OptionNames<ZooKeeperOptions> = {
-  hosts: true,
+/** Options of `zookeeper()`. */
+export interface ZooKeeperOptions extends ZooKeeperEngineOptions {
+  /** The servers of the ensemble, or some of them. They are tried in an order of chance. */
+  readonly hosts: readonly ZooKeeperEndpoint[]
+}
+
+const ENGINE_OPTIONS: OptionNames<ZooKeeperEngineOptions> = {
   chroot: true,
   path: true,
   layout: true,
@@ -64,6 +67,7 @@ const OPTIONS: OptionNames<ZooKeeperOptions> = {
   tls: true,
   clock: true,
 }
+const OPTIONS: OptionNames<ZooKeeperOptions> = { hosts: true, ...ENGINE_OPTIONS }
 
 /**
  * An engine on ZooKeeper. It connects when it is first used, and ends its sessions when it is closed. By URL:
@@ -83,8 +87,8 @@ export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
 }
 
 /** The engine behind a URL; clients/zookeeper/url.ts says what one looks like. Options win over what the URL says. */
-export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptions> = {}): Promise<ZooKeeperEngine> {
-  checkOptions('openZooKeeper()', options, OPTIONS)
+export async function openZooKeeper(url: string, options: ZooKeeperEngineOptions = {}): Promise<ZooKeeperEngine> {
+  checkOptions('openZooKeeper()', options, ENGINE_OPTIONS)
   const { hosts, chroot, auth, tls, ca, cert, key, path, layout } = parseZooKeeperUrl(url)
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }
