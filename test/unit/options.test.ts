@@ -187,6 +187,14 @@ describe('unknown options are refused by', () => {
   })
 })
 
+test('openPostgresAdvisory() goes by the option rather than by what the URL says', async () => {
+  const url = 'postgres-advisory://127.0.0.1:1/x?pooler='
+  const refused = openPostgresAdvisory(`${url}session`, wrong({ pooler: 'transaction' }))
+  await expect(refused).rejects.toThrow("pooler can only be 'session'; got 'transaction'")
+  await using engine = await openPostgresAdvisory(`${url}transaction`, { pooler: 'session' })
+  expect(engine.name).toBe('postgres-advisory')
+})
+
 describe('the page of all options', () => {
   const sections = new Map(
     readFileSync('docs/options.md', 'utf8')

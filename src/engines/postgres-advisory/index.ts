@@ -65,7 +65,7 @@ export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvi
 
 /**
  * `postgres-advisory://user@host/database`, with `?pooler=session` where that is so, and whatever else pg understands.
- * It connects when it is first asked for something.
+ * Options win over what the URL says. It connects when it is first asked for something.
  */
 export async function openPostgresAdvisory(
   url: string,
@@ -73,7 +73,7 @@ export async function openPostgresAdvisory(
 ): Promise<PostgresAdvisoryEngine> {
   checkOptions('openPostgresAdvisory()', options, ENGINE_OPTIONS)
   const given = new URL(url.replace(/^postgres-advisory:/i, 'postgres:'))
-  const pooler = given.searchParams.get('pooler') ?? options.pooler
+  const pooler = options.pooler ?? given.searchParams.get('pooler') ?? undefined
   if (pooler !== undefined && pooler !== 'session') throw new TypeError(`pooler can only be 'session'; got '${pooler}'`)
   given.searchParams.delete('pooler')
   // Now, and not with the first lock: that pg is not installed is known here.
