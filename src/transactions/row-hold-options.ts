@@ -46,8 +46,8 @@ export type RowNotHad = { readonly state: 'missing' } | LockFailure
 
 /** What became of a `reserveRow`. */
 export type ReserveRowResult =
-  /** `livesForMs`: expiry minus now, on the clock of the database. */
-  | { readonly state: 'held'; readonly quantity: number; readonly livesForMs: number }
+  /** `remainingMs`: expiry minus now, on the clock of the database. */
+  | { readonly state: 'held'; readonly quantity: number; readonly remainingMs: number }
   /** This id was confirmed before. */
   | { readonly state: 'sold'; readonly quantity: number }
   /** Nothing was held: so many are left. */
@@ -58,7 +58,7 @@ export type ReserveRowResult =
 
 /** What became of an `extendRow`. */
 export type ExtendRowResult =
-  | { readonly state: 'held'; readonly quantity: number; readonly livesForMs: number }
+  | { readonly state: 'held'; readonly quantity: number; readonly remainingMs: number }
   | { readonly state: 'sold'; readonly quantity: number }
   /** It is not held any more: it has lapsed, was cancelled, or never was. */
   | { readonly state: 'lapsed' }

@@ -103,16 +103,16 @@ export class RowHolds {
     if (left < quantity) return { state: 'short', left }
     yield this.#setLeft(left - quantity)
     yield this.#insert('held', quantity, lifeMs)
-    return { state: 'held', quantity, livesForMs: lifeMs }
+    return { state: 'held', quantity, remainingMs: lifeMs }
   }
 
   *extend(rows: readonly Row[], life: Duration = DEFAULT_HOLD): Steps<ExtendRowResult> {
     const lifeMs = lifeMsOf(life, 'hold')
     const { known } = yield* this.#look(rows)
     if (known === undefined) return { state: 'lapsed' }
-    if (known.state === 'held' && known.livesForMs < lifeMs) {
+    if (known.state === 'held' && known.remainingMs < lifeMs) {
       yield this.#save('held', lifeMs)
-      return { state: 'held', quantity: known.quantity, livesForMs: lifeMs }
+      return { state: 'held', quantity: known.quantity, remainingMs: lifeMs }
     }
     return standing(known)
   }
@@ -150,13 +150,13 @@ export class RowHolds {
     const before = wholeNumber(rows[0]?.[this.#options.left], this.#options.left)
     const found = yield this.#find()
     const holds = found.map(holdOf)
-    const due = holds.filter(({ livesForMs }) => livesForMs <= 0)
+    const due = holds.filter(({ remainingMs }) => remainingMs <= 0)
     const back = due.reduce((sum, { state, quantity }) => (state === 'held' ? sum + quantity : sum), 0)
     // Not as arguments of a call: a day of sales may be more than the stack has room for.
     const latest = due.reduce((last, { dueAt }) => Math.max(last, dueAt), 0)
     if (due.length > 0) yield this.#delete('due_at <=', latest)
     if (back > 0) yield this.#setLeft(before + back)
-    return { left: before + back, known: holds.find((hold) => hold.id === id && hold.livesForMs > 0) }
+    return { left: before + back, known: holds.find((hold) => hold.id === id && hold.remainingMs > 0) }
   }
 
   /** What is known of the id, and what is due. */
@@ -204,7 +204,7 @@ interface KnownHold {
   readonly state: 'held' | 'sold'
   readonly quantity: number
   readonly dueAt: number
-  readonly livesForMs: number
+  readonly remainingMs: number
 }
 
 function holdOf({ id, state, quantity, due_at, lives }: Row): KnownHold {
@@ -214,12 +214,12 @@ function holdOf({ id, state, quantity, due_at, lives }: Row): KnownHold {
     state: String(state) as KnownHold['state'],
     quantity: Number(quantity),
     dueAt: Number(due_at),
-    livesForMs: Number(lives),
+    remainingMs: Number(lives),
   }
 }
 
-function standing({ state, quantity, livesForMs }: KnownHold): Extract<ReserveRowResult, { state: 'held' | 'sold' }> {
-  return state === 'held' ? { state, quantity, livesForMs } : { state, quantity }
+function standing({ state, quantity, remainingMs }: KnownHold): Extract<ReserveRowResult, { state: 'held' | 'sold' }> {
+  return state === 'held' ? { state, quantity, remainingMs } : { state, quantity }
 }
 
 /** A hash, since columns and values may be long. */

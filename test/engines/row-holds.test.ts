@@ -24,7 +24,7 @@ type Answer = {
   readonly state: string
   readonly quantity?: number
   readonly left?: number
-  readonly livesForMs?: number
+  readonly remainingMs?: number
 }
 
 /** The four calls, inside of one transaction. */
@@ -75,7 +75,7 @@ function cases(open: () => Promise<Shop>): void {
 
   test('units are held, counted once for an id, and sold once', async () => {
     const wanted = { id: 'cart', quantity: 4, hold: '1m' }
-    expect(await once('reserve', wanted)).toMatchObject({ state: 'held', quantity: 4, livesForMs: 60_000 })
+    expect(await once('reserve', wanted)).toMatchObject({ state: 'held', quantity: 4, remainingMs: 60_000 })
     expect(await once('reserve', wanted)).toMatchObject({ state: 'held', quantity: 4 })
     expect(await shop.left()).toBe(6)
     expect(await once('reserve', { ...wanted, quantity: 5 })).toEqual({ state: 'differs', quantity: 4 })
@@ -114,7 +114,7 @@ function cases(open: () => Promise<Shop>): void {
     await once('reserve', { id: 'lapses', quantity: 3, hold: 100 })
     await once('reserve', { id: 'lapses too', quantity: 2, hold: 100 })
     await once('reserve', { id: 'lives', quantity: 4, hold: 100 })
-    expect(await once('extend', { id: 'lives', hold: '1m' })).toMatchObject({ state: 'held', livesForMs: 60_000 })
+    expect(await once('extend', { id: 'lives', hold: '1m' })).toMatchObject({ state: 'held', remainingMs: 60_000 })
     expect(await once('extend', { id: 'lives', hold: '1s' })).toMatchObject({ state: 'held', quantity: 4 })
     const tooMany = (): Promise<Answer> => once('reserve', { id: 'too many', quantity: 7 })
     await expect.poll(tooMany, { timeout: 10_000 }).toEqual({ state: 'short', left: 6 })
