@@ -128,7 +128,7 @@ const BARE_NODE = `/${CHANNEL}`
 
 function bareSession(url: string, event: (event: NodeEvent) => void): ZooKeeperSession {
   const { hosts, chroot } = parseZooKeeperUrl(url)
-  return new ZooKeeperSession({ servers: { hosts, chroot }, clock: systemClock, timeoutMs: 30_000, event })
+  return new ZooKeeperSession({ servers: { endpoints: hosts, chroot }, clock: systemClock, timeoutMs: 30_000, event })
 }
 
 /** The kind of message that the server at `url` has. MySQL has none. */

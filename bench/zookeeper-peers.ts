@@ -9,7 +9,7 @@ const NOTHING = Buffer.alloc(0)
 
 export async function peers(port: number): Promise<{ readonly peers: readonly Peer[]; close(): Promise<void> }> {
   const session = new ZooKeeperSession({
-    servers: { hosts: [{ host: '127.0.0.1', port }], chroot: '' },
+    servers: { endpoints: [{ host: '127.0.0.1', port }], chroot: '' },
     clock: systemClock,
     timeoutMs: 30_000,
   })

@@ -1,7 +1,8 @@
 /** Connections to members that are frozen: they end when they are closed, not when the member thaws. */
 import { readFileSync } from 'node:fs'
 import { expect, onTestFinished, test } from 'vitest'
-import { EtcdConnection, type EtcdTls } from '../../src/clients/etcd/connection.ts'
+import { EtcdConnection } from '../../src/clients/etcd/connection.ts'
+import type { TlsCertificates } from '../../src/clients/shared/endpoint.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { Missing } from '../servers/programs.ts'
@@ -23,7 +24,7 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
     onTestFinished(() => server.process?.resume())
   }
 
-  async function secure(): Promise<{ readonly server: EtcdServer; readonly tls: EtcdTls }> {
+  async function secure(): Promise<{ readonly server: EtcdServer; readonly tls: TlsCertificates }> {
     const authority = await Authority.make()
     if (authority instanceof Missing) throw new Error(authority.reason)
     onTestFinished(() => authority[Symbol.dispose]())

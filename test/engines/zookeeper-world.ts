@@ -53,7 +53,7 @@ export function zookeeperWorld({ url, servers, restart }: Place): World {
 /** Every node of ours. */
 export async function stored(servers: readonly ZooKeeperServer[], root = '/holdfast'): Promise<readonly string[]> {
   const session = new ZooKeeperSession({
-    servers: { hosts: servers, chroot: '' },
+    servers: { endpoints: servers, chroot: '' },
     clock: systemClock,
     timeoutMs: 10_000,
   })

@@ -35,7 +35,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     const events: NodeEvent[] = []
     const told: string[] = []
     const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '', ...servers },
+      servers: { endpoints: [server], chroot: '', ...servers },
       clock: systemClock,
       timeoutMs,
       event: (event) => events.push(event),
@@ -132,7 +132,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
   test('lists several one by one where the server does not know how to list them at once', async () => {
     // To this server as to ZooKeeper 3.5, which does not know the number that we use.
     await using tap = await ZooKeeperTap.start(server, (opcode) => (opcode === OPCODE.multiRead ? 9_999 : opcode))
-    const { session, told } = open({ hosts: [tap] })
+    const { session, told } = open({ endpoints: [tap] })
     await session.create(node('/older'))
     const asked = [session.getData('/older'), session.getChildrenOfAll(['/older', '/none'])] as const
     // Said out of turn. What was asked before is of unknown outcome, or was answered.
@@ -157,7 +157,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
 
   test('goes on with the same session after a cut, and hears what its watches have missed', async () => {
     const proxy = await proxied()
-    const { session, events, told } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const { session, events, told } = open({ endpoints: [{ host: '127.0.0.1', port: proxy.port }] })
     const other = open().session
     await session.create(node('/watched'))
     await session.create(node('/mine', 'ephemeral'))
@@ -174,7 +174,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
 
   test('after a cut, events are in order again when all watches have told what they have missed', async () => {
     const proxy = await proxied()
-    const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const { session, events } = open({ endpoints: [{ host: '127.0.0.1', port: proxy.port }] })
     const other = open().session
     // More than one message takes.
     const paths = Array.from({ length: 450 }, (_, index) => `/missed-${index}`)
@@ -205,7 +205,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     onTestFinished(() => tap[Symbol.asyncDispose]())
     const proxy = await FaultProxy.start(tap)
     onTestFinished(() => proxy[Symbol.asyncDispose]())
-    const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const { session, events } = open({ endpoints: [{ host: '127.0.0.1', port: proxy.port }] })
     const other = open().session
     // Two messages.
     const paths = Array.from({ length: 250 }, (_, index) => `/set again-${index}`)
@@ -229,7 +229,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     'a node that is moved in one step has changed, to its watchers: %s',
     async (how) => {
       const proxy = await proxied()
-      const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+      const { session, events } = open({ endpoints: [{ host: '127.0.0.1', port: proxy.port }] })
       const [owner, other] = [open().session, open().session]
       const path = `/moved, ${how}`
       await owner.create(node(path, 'ephemeral'))
@@ -247,7 +247,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
 
   test('a request whose reply is lost is of unknown outcome, and may have been done', async () => {
     const proxy = await proxied()
-    const { session } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const { session } = open({ endpoints: [{ host: '127.0.0.1', port: proxy.port }] })
     await session.connect()
     proxy.blackHole('replies')
     const asked = session.create(node('/lost', 'ephemeral'))
@@ -263,11 +263,11 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
   test('leaves a server that answers nothing for another, before the session is over', async () => {
     const proxy = await proxied()
     const [dead, alive] = [{ host: '127.0.0.1', port: proxy.port }, server]
-    const hosts: { host: string; port: number }[] = [dead]
-    const { session, told } = open({ hosts }, 6_000)
+    const endpoints: { host: string; port: number }[] = [dead]
+    const { session, told } = open({ endpoints }, 6_000)
     await session.create(node('/goes-on', 'ephemeral'))
     const { id } = session
-    const twin = open({ hosts: [dead, alive] }, 6_000)
+    const twin = open({ endpoints: [dead, alive] }, 6_000)
     await twin.session.create(node('/goes-on-too', 'ephemeral'))
     proxy.blackHole()
     if (twin.session.endpoint === dead) await vi.waitFor(() => expect(twin.told).toEqual(['reconnected']), LIMIT)
@@ -283,7 +283,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
 
   test('goes on after a frozen server has thawed', async () => {
     await using own = await ZooKeeperServer.start(source)
-    const { session } = open({ hosts: [own] }, 20_000)
+    const { session } = open({ endpoints: [own] }, 20_000)
     await session.create(node('/thaws', 'ephemeral'))
     own.process?.pause()
     await expect(session.exists('/thaws')).rejects.toMatchObject({ code: -4 })
@@ -319,7 +319,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
 
   test('no server there: the error says where, and why', async () => {
     const port = await freePort()
-    const { session } = open({ hosts: [{ host: '127.0.0.1', port }] })
+    const { session } = open({ endpoints: [{ host: '127.0.0.1', port }] })
     await expect(session.connect()).rejects.toThrow(`connect ECONNREFUSED 127.0.0.1:${port}`)
   })
 
@@ -328,7 +328,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     onTestFinished(() => void other.close())
     await vi.waitFor(() => expect(other.address()).not.toBeNull(), LIMIT)
     const { port } = other.address() as { port: number }
-    const { session } = open({ hosts: [{ host: '127.0.0.1', port }] })
+    const { session } = open({ endpoints: [{ host: '127.0.0.1', port }] })
     const wrong = { refused: true, lasting: true, message: expect.stringContaining('not that of a ZooKeeper server') }
     await expect(session.connect()).rejects.toMatchObject(wrong)
   })
@@ -347,7 +347,7 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     // One request at a time; each that waits behind it for longer than that is throttled.
     const limits = ['-Dzookeeper.request_throttle_max_requests=1', '-Dzookeeper.throttled_op_wait_time=1']
     await using throttling = await ZooKeeperServer.start(source, { java: limits })
-    const { session } = open({ hosts: [throttling] })
+    const { session } = open({ endpoints: [throttling] })
     await vi.waitFor(async () => {
       const confirmed = await Promise.allSettled(Array.from({ length: 10 }, () => session.confirm()))
       expect(confirmed).toContainEqual({ status: 'rejected', reason: expect.objectContaining(THROTTLED) })

@@ -164,8 +164,8 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
       onTestFinished(async () => {
         for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
       })
-      const hosts = proxies.map(({ port }) => ({ host: '127.0.0.1', port }))
-      const session = new ZooKeeperSession({ servers: { hosts, chroot: '' }, clock: systemClock, timeoutMs: 6_000 })
+      const endpoints = proxies.map(({ port }) => ({ host: '127.0.0.1', port }))
+      const session = new ZooKeeperSession({ servers: { endpoints, chroot: '' }, clock: systemClock, timeoutMs: 6_000 })
       onTestFinished(() => session.close())
       const create = async (path: string): Promise<string> =>
         (await session.create({ path, data: Buffer.alloc(0), mode: 'ephemeral', acl: 'open' })).path

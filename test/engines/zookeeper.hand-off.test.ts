@@ -151,7 +151,7 @@ await describeServer('hand-off on ZooKeeper', findOwnZooKeeper, (source) => {
 
   function direct(): ZooKeeperSession {
     const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '' },
+      servers: { endpoints: [server], chroot: '' },
       clock: systemClock,
       timeoutMs: 10_000,
     })

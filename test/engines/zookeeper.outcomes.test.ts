@@ -45,7 +45,7 @@ await describeServer('ZooKeeper, where an entry is there and its enter fails', f
       ...systemClock,
       timer: (ms, fire) => (ms === FIRST_PAUSE_MS ? cutOff(fire) : later(ms, fire)),
     }
-    const engine = closedAtTheEnd(zookeeper({ hosts: [{ host: '127.0.0.1', port: proxy.port }], clock }))
+    const engine = closedAtTheEnd(zookeeper({ endpoints: [{ host: '127.0.0.1', port: proxy.port }], clock }))
     for (const one of [engine, busy]) await one.enter([claimOf('connected')])
 
     const reader = { weight: 1, limit: UNLIMITED }

@@ -347,7 +347,7 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
 
   function direct(servers: Partial<ZooKeeperServers> = {}): ZooKeeperSession {
     const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '', ...servers },
+      servers: { endpoints: [server], chroot: '', ...servers },
       clock: systemClock,
       timeoutMs: 10_000,
     })

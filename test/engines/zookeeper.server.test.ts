@@ -38,7 +38,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
 
   function direct(servers: Partial<ZooKeeperServers> = {}): ZooKeeperSession {
     const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '', ...servers },
+      servers: { endpoints: [server], chroot: '', ...servers },
       clock: systemClock,
       timeoutMs: 10_000,
     })
@@ -153,7 +153,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     for (const proxy of ways) proxy.blackHole()
     const ignore = (): void => undefined
     const sessions = new ClassSessions({
-      servers: { hosts: ways.map(({ port }) => ({ host: '127.0.0.1', port })), chroot: '' },
+      servers: { endpoints: ways.map(({ port }) => ({ host: '127.0.0.1', port })), chroot: '' },
       clock: systemClock,
       names: new ZooKeeperNames('/holdfast'),
       acl: 'open',
@@ -339,7 +339,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     expect(await rights()).toMatchObject({ status: 'ok', finding: expect.stringContaining('does not exist') })
     await engine.enter([claimOf('makes the path')])
     expect(await rights()).toMatchObject({ status, finding: expect.stringContaining(words) })
-    const ann = direct({ hosts: [other], auth: { scheme: 'digest', credentials: 'ann:secret' } })
+    const ann = direct({ endpoints: [other], auth: { scheme: 'digest', credentials: 'ann:secret' } })
     expect(await ann.getChildren('/holdfast')).toEqual(['makes the path'])
     if (settings.length > 0)
       expect(await engine.diagnose()).toContainEqual({

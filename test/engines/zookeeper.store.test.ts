@@ -34,7 +34,7 @@ await describeServer('records of ZooKeeper', findOwnZooKeeper, (source) => {
   }
 
   function direct(): ZooKeeperSession {
-    const servers = { hosts: [server], chroot: '' }
+    const servers = { endpoints: [server], chroot: '' }
     const session = new ZooKeeperSession({ servers, clock: systemClock, timeoutMs: 10_000 })
     onTestFinished(() => session.close())
     return session

@@ -43,7 +43,7 @@ await describeServer('ZooKeeper on the wire', findOwnZooKeeper, (source) => {
   }
 
   function direct(): ZooKeeperSession {
-    const servers = { hosts: [server], chroot: '' }
+    const servers = { endpoints: [server], chroot: '' }
     const session = new ZooKeeperSession({ servers, clock: systemClock, timeoutMs: 10_000 })
     onTestFinished(() => session.close())
     return session

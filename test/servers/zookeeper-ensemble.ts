@@ -178,7 +178,7 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
 
   /** Whether a session can be had: it begins with a write. */
   async #writes(): Promise<boolean> {
-    const servers = { hosts: this.servers, chroot: '' }
+    const servers = { endpoints: this.servers, chroot: '' }
     const session = new ZooKeeperSession({
       servers,
       clock: systemClock,

@@ -99,7 +99,7 @@ describe('unknown options are refused by', () => {
     durability: () => redis(wrong({ client, durability: { replica: 1 } })),
     'redlock()': () => redlock(wrong({ clients: [], retryCount: 10 })),
     'etcd()': () => etcd(wrong({ endpoints: [{ host: 'a', port: 1 }], prefx: '' })),
-    'zookeeper()': () => zookeeper(wrong({ hosts: [{ host: 'a', port: 1 }], pth: '/locks' })),
+    'zookeeper()': () => zookeeper(wrong({ endpoints: [{ host: 'a', port: 1 }], pth: '/locks' })),
     'mongodb()': () => mongodb(wrong({ client, colection: 'x' })),
     'mysql()': () => mysql(wrong({ client, databse: 'x' })),
     'postgres()': () => postgres(wrong({ client, shema: 'x' })),
@@ -165,7 +165,7 @@ describe('unknown options are refused by', () => {
     'openEtcd() that is told of other servers than those of its URL': () =>
       openEtcd('etcd://127.0.0.1:1', wrong({ endpoints: [{ host: 'a', port: 1 }] })),
     'openZooKeeper() that is told of other servers than those of its URL': () =>
-      openZooKeeper('zookeeper://127.0.0.1:1', wrong({ hosts: [{ host: 'a', port: 1 }] })),
+      openZooKeeper('zookeeper://127.0.0.1:1', wrong({ endpoints: [{ host: 'a', port: 1 }] })),
     'openMysql()': () => openMysql('mysql://127.0.0.1:1/x', wrong({ nmae: '' })),
     'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
     'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),

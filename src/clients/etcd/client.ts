@@ -12,7 +12,8 @@
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
-import type { EtcdConnection, EtcdEndpoint, EtcdTls, RpcStream, RpcStreamHandler } from './connection.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
+import type { EtcdConnection, RpcStream, RpcStreamHandler } from './connection.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 import { EtcdMembers } from './members.ts'
 import {
@@ -41,9 +42,9 @@ export interface EtcdUser {
 }
 
 export interface EtcdClientOptions {
-  readonly endpoints: readonly EtcdEndpoint[]
+  readonly endpoints: readonly Endpoint[]
   readonly user?: EtcdUser
-  readonly tls?: EtcdTls
+  readonly tls?: TlsCertificates
   readonly clock?: Clock
 }
 

@@ -17,23 +17,10 @@ import {
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { isUntrusted } from '../shared/driver-errors.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 import { LivenessCheck } from './liveness.ts'
 import { FrameReader } from './proto.ts'
-
-/** How to trust a server of etcd, and to be trusted by it. */
-export interface EtcdTls {
-  readonly ca?: string | Buffer
-  /** A certificate of our own, and its key. */
-  readonly cert?: string | Buffer
-  readonly key?: string | Buffer
-}
-
-/** Where a member of the cluster is. */
-export interface EtcdEndpoint {
-  readonly host: string
-  readonly port: number
-}
 
 /** How long the server has to end the connection, too: a frozen one does not. */
 const CLOSE_LIMIT_MS = 1_000
@@ -54,7 +41,7 @@ export interface RpcStream {
 }
 
 export class EtcdConnection {
-  readonly endpoint: EtcdEndpoint
+  readonly endpoint: Endpoint
   /** Resolves when the member has sent its settings. */
   readonly ready: Promise<void>
   /** Resolves when the connection is closed, with its socket. */
@@ -70,7 +57,7 @@ export class EtcdConnection {
   #socket: Socket | undefined
   #closeTimer: Timer | undefined
 
-  constructor(endpoint: EtcdEndpoint, tls: EtcdTls | undefined, clock: Clock) {
+  constructor(endpoint: Endpoint, tls: TlsCertificates | undefined, clock: Clock) {
     this.endpoint = endpoint
     this.#clock = clock
     const { host, port } = endpoint

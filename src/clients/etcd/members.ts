@@ -6,7 +6,8 @@
  * costs a moment and not a whole time-out.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
-import { EtcdConnection, type EtcdEndpoint, type EtcdTls } from './connection.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
+import { EtcdConnection } from './connection.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 
 /** How long one member has to answer before the next one is tried as well. */
@@ -15,8 +16,8 @@ const STAGGER_MS = 200
 const CONNECT_LIMIT_MS = 5_000
 
 export class EtcdMembers {
-  readonly #endpoints: readonly EtcdEndpoint[]
-  readonly #tls: EtcdTls | undefined
+  readonly #endpoints: readonly Endpoint[]
+  readonly #tls: TlsCertificates | undefined
   readonly #clock: Clock
   #next = 0
   #current: EtcdConnection | undefined
@@ -25,7 +26,7 @@ export class EtcdMembers {
   #connecting: Promise<EtcdConnection> | undefined
   #closed = false
 
-  constructor(endpoints: readonly EtcdEndpoint[], tls: EtcdTls | undefined, clock: Clock) {
+  constructor(endpoints: readonly Endpoint[], tls: TlsCertificates | undefined, clock: Clock) {
     this.#endpoints = endpoints
     this.#tls = tls
     this.#clock = clock
@@ -95,7 +96,7 @@ export class EtcdMembers {
       const start = (): void => {
         if (over || started === this.#endpoints.length) return
         started += 1
-        const connection = new EtcdConnection(this.#endpoints[this.#next] as EtcdEndpoint, this.#tls, this.#clock)
+        const connection = new EtcdConnection(this.#endpoints[this.#next] as Endpoint, this.#tls, this.#clock)
         this.#next = (this.#next + 1) % this.#endpoints.length
         attempts.add(connection)
         this.#connections.add(connection)

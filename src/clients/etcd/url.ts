@@ -6,12 +6,12 @@
  * with options as a query: `prefix`; `tls=true`; `ca`, a file with the certificate of the authority; `cert` and `key`,
  * files with a certificate of our own and its key.
  */
+import type { Endpoint } from '../shared/endpoint.ts'
 import { flagIn, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
 import type { EtcdUser } from './client.ts'
-import type { EtcdEndpoint } from './connection.ts'
 
 export interface EtcdUrl {
-  readonly hosts: readonly EtcdEndpoint[]
+  readonly hosts: readonly Endpoint[]
   readonly user?: EtcdUser
   readonly tls: boolean
   readonly ca?: string

@@ -8,17 +8,12 @@
  * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say
  * it; `ca`, a file with the certificate of the authority; `sentinelPassword`.
  */
-import {
-  flagIn,
-  type HostAndPort,
-  type HostListUrl,
-  type HostListUrlFormat,
-  parseHostListUrl,
-} from '../shared/host-list-url.ts'
+import type { Endpoint } from '../shared/endpoint.ts'
+import { flagIn, type HostListUrl, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
 
 export interface Target {
   readonly kind: 'server' | 'sentinel' | 'cluster'
-  readonly hosts: readonly HostAndPort[]
+  readonly hosts: readonly Endpoint[]
   readonly username?: string
   readonly password?: string
   /** The number of the database; 0 unless given. */

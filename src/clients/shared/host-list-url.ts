@@ -4,6 +4,8 @@
  *
  * Errors never quote the URL, which may hold a password.
  */
+import type { Endpoint } from './endpoint.ts'
+
 export interface HostListUrlFormat<Option extends string> {
   /** With its article, for messages: `an etcd URL`. */
   readonly name: string
@@ -15,18 +17,13 @@ export interface HostListUrlFormat<Option extends string> {
   readonly options: readonly Option[]
 }
 
-export interface HostAndPort {
-  readonly host: string
-  readonly port: number
-}
-
 export interface HostListUrl<Option extends string> {
   /** In lower case. */
   readonly scheme: string
   /** Without a password if there is no colon. */
   readonly user?: { readonly name: string; readonly password?: string }
   /** At least one: this machine unless given. */
-  readonly hosts: readonly HostAndPort[]
+  readonly hosts: readonly Endpoint[]
   /** The names between slashes. */
   readonly path: readonly string[]
   readonly options: { readonly [Name in Option]?: string }
@@ -90,7 +87,7 @@ function userIn(text: string, decode: (text: string) => string): { readonly name
   return { name: decode(text.slice(0, colon)), password: decode(text.slice(colon + 1)) }
 }
 
-function hostIn(text: string, port: number, name: string): HostAndPort {
+function hostIn(text: string, port: number, name: string): Endpoint {
   const found = HOST.exec(text)?.groups
   if (found?.name === undefined) throw new TypeError(`a host in ${name} is host:port; got '${text}'`)
   return { host: found.name.replaceAll(/[[\]]/g, ''), port: Number(found.port ?? port) }

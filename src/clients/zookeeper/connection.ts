@@ -7,7 +7,7 @@
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { isUntrusted } from '../shared/driver-errors.ts'
-import { openSocket, type ZooKeeperEndpoint, type ZooKeeperTls } from './endpoint.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
 import { answeredError, connectionLost, ZOOKEEPER_CODE, ZooKeeperError } from './errors.ts'
 import { JuteError, JuteFrames, JuteReader, type JuteWriter } from './jute.ts'
 import {
@@ -26,13 +26,14 @@ import {
   SPECIAL_XID,
 } from './messages.ts'
 import { SilenceWatch } from './silence-watch.ts'
+import { openSocket } from './socket.ts'
 
 /** The server does not accept our certificate, or asks for one. */
 const OURS_REFUSED = /^(?:ERR_SSL_|EPROTO)/
 
 export interface ZooKeeperConnectionOptions {
-  readonly endpoint: ZooKeeperEndpoint
-  readonly tls?: ZooKeeperTls | undefined
+  readonly endpoint: Endpoint
+  readonly tls?: TlsCertificates | undefined
   readonly clock: Clock
   /** Sent first, before the server has said anything. */
   readonly request: ConnectRequest
@@ -69,7 +70,7 @@ interface Pending {
 const NEVER = Number.POSITIVE_INFINITY
 
 export class ZooKeeperConnection {
-  readonly endpoint: ZooKeeperEndpoint
+  readonly endpoint: Endpoint
   /** What the server answers to the handshake. Rejects if the connection fails before. */
   readonly ready: Promise<ConnectResponse>
   /** Resolves when the connection has ended, with the reason. */

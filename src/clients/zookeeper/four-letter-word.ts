@@ -1,14 +1,15 @@
 /** Words of four letters, such as `srvr`: a server answers them in plain text, to any client, and hangs up. */
 import type { Clock } from '../../core/clock.ts'
-import { openSocket, type ZooKeeperEndpoint, type ZooKeeperTls } from './endpoint.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
+import { openSocket } from './socket.ts'
 
 const LIMIT_MS = 2_000
 const LONGEST_ANSWER = 2 ** 20
 
 /** Undefined: the server does not answer, or may not. */
 export function askWord(
-  endpoint: ZooKeeperEndpoint,
-  tls: ZooKeeperTls | undefined,
+  endpoint: Endpoint,
+  tls: TlsCertificates | undefined,
   clock: Clock,
   word: string,
 ): Promise<string | undefined> {

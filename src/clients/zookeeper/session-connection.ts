@@ -7,8 +7,8 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
+import type { Endpoint, TlsCertificates } from '../shared/endpoint.ts'
 import { type RequestPlan, ZooKeeperConnection } from './connection.ts'
-import type { ZooKeeperEndpoint, ZooKeeperTls } from './endpoint.ts'
 import { answeredError, connectionLost, hasCode, sessionExpired, wasDecided, ZooKeeperError } from './errors.ts'
 import type { NodeEvent } from './messages.ts'
 import { SessionLife } from './session-life.ts'
@@ -22,8 +22,8 @@ export interface ZooKeeperAuth {
 }
 
 export interface ZooKeeperServers {
-  readonly hosts: readonly ZooKeeperEndpoint[]
-  readonly tls?: ZooKeeperTls | undefined
+  readonly endpoints: readonly Endpoint[]
+  readonly tls?: TlsCertificates | undefined
   readonly auth?: ZooKeeperAuth | undefined
   /** The node that counts as `/` for this client: `/app`. Empty: the root of the server. */
   readonly chroot: string
@@ -76,7 +76,7 @@ export class SessionConnection {
   readonly #options: SessionConnectionOptions
   readonly #clock: Clock
   readonly #keepAlive: KeepAlive
-  readonly #hosts: readonly ZooKeeperEndpoint[]
+  readonly #endpoints: readonly Endpoint[]
   #id = NO_SESSION
   #password: Buffer = NO_PASSWORD
   #timeoutMs: number
@@ -87,7 +87,7 @@ export class SessionConnection {
    * the new one would get the answer to the late one.
    */
   #xid = 0
-  #nextHost = 0
+  #nextEndpoint = 0
   #connection: ZooKeeperConnection | undefined
   /** The connection whose handshake is under way. */
   #attempt: ZooKeeperConnection | undefined
@@ -102,7 +102,7 @@ export class SessionConnection {
     this.#clock = options.clock
     this.#keepAlive = new KeepAlive(options.clock)
     this.#timeoutMs = options.timeoutMs
-    this.#hosts = shuffled(options.servers.hosts)
+    this.#endpoints = shuffled(options.servers.endpoints)
   }
 
   /** The id of the session; 0 before the first connection. */
@@ -120,7 +120,7 @@ export class SessionConnection {
     return this.#end
   }
 
-  get endpoint(): ZooKeeperEndpoint | undefined {
+  get endpoint(): Endpoint | undefined {
     return this.#connection?.endpoint
   }
 
@@ -194,22 +194,22 @@ export class SessionConnection {
     const longestMs = Math.min(Math.max(this.#timeoutMs * PAUSE_LONGEST_SHARE, PAUSE_FIRST_MS), PAUSE_LONGEST_MS)
     for (let pauseMs = PAUSE_FIRST_MS; ; pauseMs = Math.min(2 * pauseMs, longestMs)) {
       let lasting = 0
-      for (let tried = 0; tried < this.#hosts.length; tried += 1) {
+      for (let tried = 0; tried < this.#endpoints.length; tried += 1) {
         if (this.#end !== undefined) throw this.#ended()
-        const connection = await this.#tryNextHost()
+        const connection = await this.#tryNextEndpoint()
         if (connection !== undefined) return connection
         if (this.#lastFailure?.lasting === true) lasting += 1
       }
       // A session that has not begun has nothing to lose: its caller is told at once.
-      if (lasting === this.#hosts.length || this.#id === NO_SESSION) throw this.#lastFailure as ZooKeeperError
+      if (lasting === this.#endpoints.length || this.#id === NO_SESSION) throw this.#lastFailure as ZooKeeperError
       if (this.#clock.now() > giveUpAt) this.#expire()
       else await this.#pause(pauseMs * (0.5 + Math.random() / 2))
     }
   }
 
-  async #tryNextHost(): Promise<ZooKeeperConnection | undefined> {
-    const endpoint = this.#hosts[this.#nextHost % this.#hosts.length] as ZooKeeperEndpoint
-    this.#nextHost += 1
+  async #tryNextEndpoint(): Promise<ZooKeeperConnection | undefined> {
+    const endpoint = this.#endpoints[this.#nextEndpoint % this.#endpoints.length] as Endpoint
+    this.#nextEndpoint += 1
     const { servers, timeoutMs } = this.#options
     const sentAt = this.#clock.now()
     const isNew = this.#id === NO_SESSION

@@ -11,7 +11,7 @@
  * is rejected, and a new session has to be begun.
  */
 import type { Clock } from '../../core/clock.ts'
-import type { ZooKeeperEndpoint } from './endpoint.ts'
+import type { Endpoint } from '../shared/endpoint.ts'
 import { answeredError, hasCode, wasDecided, wasRefused, type ZooKeeperError } from './errors.ts'
 import { JuteError } from './jute.ts'
 import {
@@ -97,7 +97,7 @@ export class ZooKeeperSession {
   }
 
   /** The server that it is connected to. */
-  get endpoint(): ZooKeeperEndpoint | undefined {
+  get endpoint(): Endpoint | undefined {
     return this.#connection.endpoint
   }
 

@@ -7,12 +7,12 @@
  * file with the certificate of the authority; `cert` and `key`, files with a certificate of our own and its key. A user
  * and a password are the credentials of the scheme `digest`.
  */
+import type { Endpoint } from '../shared/endpoint.ts'
 import { flagIn, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
-import type { ZooKeeperEndpoint } from './endpoint.ts'
 import type { ZooKeeperAuth } from './session-connection.ts'
 
 export interface ZooKeeperUrl {
-  readonly hosts: readonly ZooKeeperEndpoint[]
+  readonly hosts: readonly Endpoint[]
   readonly chroot: string
   readonly auth?: ZooKeeperAuth
   readonly tls: boolean

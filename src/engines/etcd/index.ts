@@ -16,15 +16,15 @@
  */
 import { readFileSync } from 'node:fs'
 import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'
-import type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 import { parseEtcdUrl } from '../../clients/etcd/url.ts'
+import type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { EtcdEngine } from './engine.ts'
 
 export type { EtcdUser } from '../../clients/etcd/client.ts'
-export type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
+export type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 export type { EtcdEngine, GuardCondition, HeldLease } from './engine.ts'
 
 /** What does not depend on where the servers are. */
@@ -32,7 +32,7 @@ export interface EtcdEngineOptions {
   /** The user to log in as, where the cluster has users. */
   readonly user?: EtcdUser
   /** With TLS: `{}` for what the system trusts, or the certificates to use. */
-  readonly tls?: EtcdTls
+  readonly tls?: TlsCertificates
   /** What comes before every key of ours; `holdfast/` unless given. */
   readonly prefix?: string
   /** For tests: where time comes from. */
@@ -42,7 +42,7 @@ export interface EtcdEngineOptions {
 /** Options of `etcd()`. */
 export interface EtcdOptions extends EtcdEngineOptions {
   /** The members of the cluster, or some of them. The first that answers is used. */
-  readonly endpoints: readonly EtcdEndpoint[]
+  readonly endpoints: readonly Endpoint[]
 }
 
 const ENGINE_OPTIONS: OptionNames<EtcdEngineOptions> = { user: true, tls: true, prefix: true, clock: true }

@@ -15,7 +15,7 @@ export async function diagnose(context: ZooKeeperContext, session: ClassSession)
   const { servers, clock } = context
   await session.zk.confirm()
   const askAll = (word: string): Promise<readonly (string | undefined)[]> =>
-    Promise.all(servers.hosts.map((host) => askWord(host, servers.tls, clock, word)))
+    Promise.all(servers.endpoints.map((endpoint) => askWord(endpoint, servers.tls, clock, word)))
   const [said, settings] = [await askAll('srvr'), await askAll('conf')]
   return [
     versionFinding(said),

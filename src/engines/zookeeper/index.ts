@@ -20,7 +20,7 @@
  *     inspect.ts, diagnose.ts                     looking at lines, and `holdfast doctor`
  */
 import { readFileSync } from 'node:fs'
-import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
+import type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
@@ -29,7 +29,7 @@ import { showEngine } from '../../core/show.ts'
 import { ZooKeeperEngine } from './engine.ts'
 import { LAYOUTS, type ZooKeeperLayout } from './names.ts'
 
-export type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
+export type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
 export type { ZooKeeperLayout } from './names.ts'
@@ -48,7 +48,7 @@ export interface ZooKeeperEngineOptions {
   /** Who we are. Then only the same user may touch the nodes that we create. Unless given, every client may. */
   readonly auth?: ZooKeeperAuth
   /** With TLS: `{}` for what the system trusts, or the certificates to use. */
-  readonly tls?: ZooKeeperTls
+  readonly tls?: TlsCertificates
   /** For tests: where time comes from. */
   readonly clock?: Clock
 }
@@ -56,7 +56,7 @@ export interface ZooKeeperEngineOptions {
 /** Options of `zookeeper()`. */
 export interface ZooKeeperOptions extends ZooKeeperEngineOptions {
   /** The servers of the ensemble, or some of them. They are tried in an order of chance. */
-  readonly hosts: readonly ZooKeeperEndpoint[]
+  readonly endpoints: readonly Endpoint[]
 }
 
 const ENGINE_OPTIONS: OptionNames<ZooKeeperEngineOptions> = {
@@ -67,7 +67,7 @@ const ENGINE_OPTIONS: OptionNames<ZooKeeperEngineOptions> = {
   tls: true,
   clock: true,
 }
-const OPTIONS: OptionNames<ZooKeeperOptions> = { hosts: true, ...ENGINE_OPTIONS }
+const OPTIONS: OptionNames<ZooKeeperOptions> = { endpoints: true, ...ENGINE_OPTIONS }
 
 /**
  * An engine on ZooKeeper. It connects when it is first used, and ends its sessions when it is closed. By URL:
@@ -75,13 +75,13 @@ const OPTIONS: OptionNames<ZooKeeperOptions> = { hosts: true, ...ENGINE_OPTIONS 
  */
 export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
   checkOptions('zookeeper()', options, OPTIONS)
-  const { hosts, chroot = '', path = '/holdfast', layout = 'kazoo', auth, tls, clock = systemClock } = options
-  if (hosts.length === 0) throw new TypeError('ZooKeeper needs at least one host')
+  const { endpoints, chroot = '', path = '/holdfast', layout = 'kazoo', auth, tls, clock = systemClock } = options
+  if (endpoints.length === 0) throw new TypeError('ZooKeeper needs at least one endpoint')
   const base = chrootOf(path)
   if (base === '' || base === '/zookeeper')
     throw new TypeError(`path must name a node for the locks, such as /holdfast; got '${path}'`)
   if (!LAYOUTS.includes(layout)) throw new TypeError(`layout is ${LAYOUTS.join(' or ')}; got '${layout}'`)
-  const servers = { hosts, chroot: chrootOf(chroot), auth, tls }
+  const servers = { endpoints, chroot: chrootOf(chroot), auth, tls }
   const acl = auth === undefined ? 'open' : 'creator'
   return showEngine(new ZooKeeperEngine(servers, { path: base, layout, acl, clock }))
 }
@@ -93,7 +93,7 @@ export async function openZooKeeper(url: string, options: ZooKeeperEngineOptions
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }
   const engine = zookeeper({
-    hosts,
+    endpoints: hosts,
     chroot,
     ...(auth === undefined ? {} : { auth }),
     ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
