@@ -21,6 +21,7 @@ import type {
 } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
 import { failingAs } from '../../core/failed-call.ts'
+import type { Lease } from '../../core/lease.ts'
 import type { Store } from '../../core/store.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -54,17 +55,11 @@ const traits: Traits = {
     'the death of any client, and of any minority of members; cut off from the majority, no lock is granted to any client',
 }
 
-/** The lease whose holder writes: what `mutex.acquire()` answers is one. */
-export interface HeldLease {
-  readonly key: string
-  readonly token: bigint | null
-}
-
 /**
  * A condition for a transaction of your own, in the words of etcd's `Compare`: true as long as the lease has not ended.
  * For a client that wants bytes, `Buffer.from(key)`.
  */
-export interface GuardCondition {
+export interface EtcdGuardCondition {
   readonly key: string
   readonly target: 'CREATE'
   readonly result: 'EQUAL'
@@ -237,7 +232,7 @@ export class EtcdEngine implements Engine {
    * What to compare in a transaction of your own, so that it is applied only while this lease is held: a guard for data
    * in etcd itself. Throws `LeaseLostError` if this engine knows that the lease has ended.
    */
-  guard({ key, token }: HeldLease): GuardCondition {
+  guard({ key, token }: Pick<Lease, 'key' | 'token'>): EtcdGuardCondition {
     const entry = token === null ? undefined : this.#entries.find(key, token)
     if (entry === undefined) throw new LeaseLostError(key, token, 'released')
     return {

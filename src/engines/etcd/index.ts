@@ -25,7 +25,7 @@ import { EtcdEngine } from './engine.ts'
 
 export type { EtcdUser } from '../../clients/etcd/client.ts'
 export type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
-export type { EtcdEngine, GuardCondition, HeldLease } from './engine.ts'
+export type { EtcdEngine, EtcdGuardCondition } from './engine.ts'
 
 /** What does not depend on where the servers are. */
 export interface EtcdEngineOptions {

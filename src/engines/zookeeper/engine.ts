@@ -19,6 +19,7 @@ import type {
 } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
 import { failingAs } from '../../core/failed-call.ts'
+import type { Lease } from '../../core/lease.ts'
 import type { Store } from '../../core/store.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import { ClassSessions } from './class-sessions.ts'
@@ -51,7 +52,7 @@ const traits: Traits = {
 }
 
 /** A condition for a `multi` of your own: that a node has a version. */
-export interface ZooKeeperGuard {
+export interface ZooKeeperGuardCondition {
   /** The whole path, with that of the chroot. */
   readonly path: string
   readonly version: number
@@ -153,7 +154,7 @@ export class ZooKeeperEngine implements Engine {
    * What to check in a `multi` of your own, so that it is done only while this lease is held: a guard for data in
    * ZooKeeper itself. Throws `LeaseLostError` if this engine knows that the lease has ended.
    */
-  guard({ key, token }: { readonly key: string; readonly token: bigint | null }): ZooKeeperGuard {
+  guard({ key, token }: Pick<Lease, 'key' | 'token'>): ZooKeeperGuardCondition {
     for (const session of this.#sessions.all) {
       for (const entry of session.entries.values()) {
         // The data of the node are written only to evict the entry.

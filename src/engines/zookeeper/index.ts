@@ -31,7 +31,7 @@ import { LAYOUTS, type ZooKeeperLayout } from './names.ts'
 
 export type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
-export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
+export type { ZooKeeperEngine, ZooKeeperGuardCondition } from './engine.ts'
 export type { ZooKeeperLayout } from './names.ts'
 
 /** What does not depend on where the servers are. */
