@@ -4,7 +4,7 @@
  * has one writer at a time.
  *
  *     const guarded = guard()
- *     guarded.setup(database)                  once
+ *     guarded.setup(database)                  once; or put `guarded.schema` into a migration
  *
  *     database.exec('begin immediate')
  *     guarded.read(database, lease)             before reading what will be written back
@@ -53,6 +53,8 @@ const OPTIONS: OptionNames<SqliteGuardOptions> = { table: true, forget: true }
  * unless given.
  */
 export interface SqliteGuard {
+  /** What `setup` does, for a migration. */
+  readonly schema: string
   /** Make the table, if it is not there. */
   setup(database: BroughtDatabase): void
   /** Before reading. Throws `StaleTokenError` if a higher token has written. */
@@ -88,6 +90,10 @@ const NOW_MS = "cast((julianday('now') - 2440587.5) * 86400000 as integer)"
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
   checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'main')
+  const schema = `create table if not exists ${table} (
+    resource text primary key, format integer not null, seen integer not null, written integer not null,
+    kept_until integer not null default ${FOR_EVER}
+  ) strict, without rowid`
   const forgetMs = parseForget(options.forget)
   const raise = `
     insert into ${table} (resource, format, seen, written, kept_until)
@@ -114,14 +120,8 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
   }
 
   return {
-    setup: (database) => {
-      database.exec(
-        `create table if not exists ${table} (
-          resource text primary key, format integer not null, seen integer not null, written integer not null,
-          kept_until integer not null default ${FOR_EVER}
-        ) strict, without rowid`,
-      )
-    },
+    schema,
+    setup: (database) => void database.exec(schema),
     read: (database, lease, resource) => checkMarks(database, 'read', lease, resource),
     write: (database, lease, resource) => checkMarks(database, 'write', lease, resource),
     list: (database, prefix = '') => {

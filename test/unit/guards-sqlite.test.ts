@@ -132,6 +132,15 @@ test('a temporary table of the same name hides no marks', () => {
   expect(guarded.list(database)).toEqual([{ resource: 'order', seen: 9n, written: 9n }])
 })
 
+test('a migration of the user can make the table, and running it again does nothing', () => {
+  const other = guard({ table: 'shop_marks' })
+  database.exec(other.schema)
+  inside(() => other.write(database, holder(5n)))
+  database.exec(other.schema)
+  other.setup(database)
+  expect(other.list(database)).toEqual([{ resource: 'order', seen: 5n, written: 5n }])
+})
+
 test('the table may be called otherwise', () => {
   const other = guard({ table: 'odd "name' })
   other.setup(database)
