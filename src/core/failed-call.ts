@@ -25,7 +25,7 @@ export type EngineCall =
   | 'take'
   | 'hold'
   | 'migrate'
-  | `guard ${'read' | 'write' | 'list' | 'reset' | 'setup'}`
+  | `guard ${'read' | 'write' | 'list' | 'reset' | 'setup' | 'forget'}`
 
 /** What was called where a server runs `name` of ours for it: that of the table, or else the call of this name. */
 export function calledFor<Name extends string>(

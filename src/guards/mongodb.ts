@@ -19,9 +19,10 @@
 
 import { BY_MAJORITY, PLAIN_VALUES } from '../clients/mongodb/call-settings.ts'
 import { checkMongodbClient } from '../clients/mongodb/detect.ts'
-import { MONGODB_CODE, mongodbCodeOf } from '../clients/mongodb/errors.ts'
+import { asEngineError, ENGINE, MONGODB_CODE, mongodbCodeOf } from '../clients/mongodb/errors.ts'
 import type { MongodbClient } from '../clients/mongodb/wire.ts'
 import { ConflictError } from '../core/errors.ts'
+import type { EngineCall } from '../core/failed-call.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import {
@@ -229,7 +230,7 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
       try {
         await home.command({ create: name, writeConcern: { w: 'majority' } })
       } catch (error) {
-        if (mongodbCodeOf(error) !== MONGODB_CODE.namespaceExists) throw error
+        if (mongodbCodeOf(error) !== MONGODB_CODE.namespaceExists) throw asEngineError('guard setup', error)
       }
     },
     read: (session, lease, resource) => checkMarks(session, 'read', lease, resource),
@@ -267,17 +268,31 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
       )
     },
     list: async (prefix = '') => {
-      const found = await marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 }, ...PLAIN_VALUES }).toArray()
+      const found = await asked('guard list', () =>
+        marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 }, ...PLAIN_VALUES }).toArray(),
+      )
       return found
         .filter(({ _id }) => _id.startsWith(prefix))
         .map(({ _id, seen, written }) => ({ resource: _id, seen: numberOf(seen), written: numberOf(written) }))
     },
-    reset: async (resource, seen) => (await marks.deleteOne({ _id: resource, seen }, BY_MAJORITY)).deletedCount === 1,
+    reset: async (resource, seen) => {
+      const answer = await asked('guard reset', () => marks.deleteOne({ _id: resource, seen }, BY_MAJORITY))
+      return answer.deletedCount === 1
+    },
     forget: async () => {
       const isOver = { $expr: { $lt: ['$kept_until', '$$NOW'] } }
       const over = { format: FORMAT, kept_until: { $type: 'date' }, ...isOver }
-      return (await marks.deleteMany(over, BY_MAJORITY)).deletedCount
+      return (await asked('guard forget', () => marks.deleteMany(over, BY_MAJORITY))).deletedCount
     },
+  }
+}
+
+/** A call that is no part of a transaction of the caller, and whose errors are ours to tell. */
+async function asked<Answer>(call: EngineCall, ask: () => Promise<Answer>): Promise<Answer> {
+  try {
+    return await ask()
+  } catch (error) {
+    throw asEngineError(call, error)
   }
 }
 
@@ -347,7 +362,7 @@ function raising(token: bigint, access: Access, forgetMs: number | undefined): o
 function marksIn(value: unknown, resource: string): Marks {
   if (typeof value !== 'object' || value === null) return NO_MARKS
   const { format, seen, written } = value as StoredMarks
-  if (Number(format ?? FORMAT) > FORMAT) throw newerFormat('mongodb', resource)
+  if (Number(format ?? FORMAT) > FORMAT) throw newerFormat(ENGINE, resource)
   return { seen: numberOf(seen), written: numberOf(written) }
 }
 

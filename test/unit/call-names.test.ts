@@ -5,11 +5,13 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { MongoClient } from 'mongodb'
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
 import { openEngine } from '../../src/connect.ts'
 import type { Claim, Engine } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/core/store.ts'
+import { guard, type MongodbGuard } from '../../src/guards/mongodb.ts'
 import { ENGINE_NAMES } from '../engine-names.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'holdfast-names-'))
@@ -31,6 +33,23 @@ const claim: Claim = {
   ...{ key: 'key', id: '0123456789abcdef0123456789abcdef', holder: 'this test' },
   ...{ weight: 1, limit: 1, ttlMs: 30_000, wait: false },
 }
+
+describe('the guard of MongoDB, whose server is gone', () => {
+  const calls: Readonly<Record<string, (guarded: MongodbGuard) => Promise<unknown>>> = {
+    setup: (guarded) => guarded.setup(),
+    list: (guarded) => guarded.list(),
+    reset: (guarded) => guarded.reset('order', 1n),
+    forget: (guarded) => guarded.forget(),
+  }
+  test.each(Object.entries(calls))('says so of %s', async (call, ask) => {
+    const client = new MongoClient('mongodb://127.0.0.1:1/app?serverSelectionTimeoutMS=200')
+    onTestFinished(() => client.close())
+    const error = await refusal(ask(guard({ client })))
+    expect(error).toBeInstanceOf(EngineError)
+    expect(error).toMatchObject({ engine: 'mongodb', transient: true, cause: { name: 'MongoServerSelectionError' } })
+    expect((error as EngineError).message).toMatch(new RegExp(`^mongodb: guard ${call}: .*ECONNREFUSED`))
+  })
+})
 
 /** Some refuse the call as a whole, others each item of it. */
 async function refusal(asked: Promise<unknown>): Promise<unknown> {

@@ -8,8 +8,10 @@
  * that is a refusal: the first may have been done, and only its answer lost. Only where no connection was used since
  * the call began is it certain that nothing was sent, and only where one was used once, that nothing was repeated.
  */
-import type { FailureMeaning } from '../../core/failed-call.ts'
+import { type AsEngineError, engineErrors, type FailureMeaning } from '../../core/failed-call.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+
+export const ENGINE = 'mongodb'
 
 export const MONGODB_CODE = {
   failedToParse: 9,
@@ -94,8 +96,11 @@ export function isLasting(error: unknown): boolean {
   return isWrongUse || (LASTING.has(mongodbCodeOf(error) ?? 0) && !isUnconfirmed(error))
 }
 
+/** What the driver threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
+
 /** What an error of the driver means. */
-export function meaningOf(error: unknown): FailureMeaning {
+function meaningOf(error: unknown): FailureMeaning {
   const cause = error instanceof NotSent || error instanceof PerhapsRepeated ? error.cause : error
   const lasting = isLasting(cause)
   // A write that the server knows to be done is not done again, so these two say that none of the attempts was.
@@ -117,9 +122,9 @@ function messageOf(error: unknown): string {
     return `the write was not confirmed by a majority${code === undefined ? '' : ` (code ${code})`}`
   const text = withoutCommand(error).message
   if (code === MONGODB_CODE.unauthorized)
-    return `${text}; this user needs find, insert, update, remove, createIndex, createCollection and changeStream on it`
+    return `${text}; this user needs find, insert, update, remove and createCollection on it, and for locks createIndex and changeStream`
   if (TOO_OLD.has(code ?? 0))
-    return `${text}; locks need update pipelines and $$NOW: MongoDB 5.0 or newer, or a service that has them`
+    return `${text}; locks and guards need update pipelines and $$NOW: MongoDB 5.0 or newer, or a service that has them`
   return text
 }
 

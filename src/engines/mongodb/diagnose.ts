@@ -3,13 +3,12 @@
  * woken, whether empty lines are cleared away, and whether this user may do what locks need.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
-import { MONGODB_CODE, mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mongodb/errors.ts'
+import { asEngineError, MONGODB_CODE, mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import { wallClockMs } from '../../core/clock.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
 import { isAtLeast } from '../../core/version-number.ts'
 import { clockSkew } from '../shared/findings.ts'
-import { asEngineError } from './errors.ts'
 import { TTL_INDEX } from './names.ts'
 
 const LIMIT_MS = 5000

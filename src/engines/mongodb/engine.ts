@@ -3,6 +3,7 @@
  * batch is made of, in line-calls.ts. Here answers are read, and waiters kept an eye on.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
+import { asEngineError, ENGINE } from '../../clients/mongodb/errors.ts'
 import type { Clock } from '../../core/clock.ts'
 import type {
   Claim,
@@ -34,7 +35,7 @@ import {
   summaryOf,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { asDoubtful, asEngineError, ENGINE } from './errors.ts'
+import { asDoubtful } from './errors.ts'
 import { NOW } from './expressions.ts'
 import { groupByLine, isFailed, LineCalls, type LineChange, type LineGroup, ungrouped } from './line-calls.ts'
 import { newsStream } from './listen.ts'

@@ -1,12 +1,7 @@
-/** What went wrong, as the core wants it. What MongoDB means by its codes is in clients/mongodb/errors.ts. */
-import { meaningOf } from '../../clients/mongodb/errors.ts'
+/** The engine's own errors. What an error of the driver means is in clients/mongodb/errors.ts. */
+import { asEngineError, ENGINE } from '../../clients/mongodb/errors.ts'
 import { EngineError } from '../../core/errors.ts'
-import { type AsEngineError, type EngineCall, engineErrors, withOutcome } from '../../core/failed-call.ts'
-
-export const ENGINE = 'mongodb'
-
-/** What the driver threw, as the core wants it. */
-export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
+import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
 
 /** Some calls of a batch went wrong, and others did not: nothing is known of the batch as a whole. */
 export function asDoubtful(call: EngineCall, error: unknown): EngineError {

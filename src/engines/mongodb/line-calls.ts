@@ -4,13 +4,13 @@
  * document, and one read after it: two round trips instead of as many calls as there are lines.
  */
 import type { DocumentChange, MongodbCollection } from '../../clients/mongodb/collection.ts'
-import { MONGODB_CODE, mongodbCodeOf } from '../../clients/mongodb/errors.ts'
+import { asEngineError, MONGODB_CODE, mongodbCodeOf } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
-import { asDoubtful, asEngineError } from './errors.ts'
+import { asDoubtful } from './errors.ts'
 import { NOW } from './expressions.ts'
 import type { Pipeline } from './settling.ts'
 

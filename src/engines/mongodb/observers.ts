@@ -4,10 +4,10 @@
  * anew with the first observer of a line; it ends with the last observer.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
+import { ENGINE } from '../../clients/mongodb/errors.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import { type ChangeEvent, MongodbChangeStream } from './change-stream.ts'
-import { ENGINE } from './errors.ts'
 
 export class MongodbObservers {
   readonly #collection: MongodbCollection

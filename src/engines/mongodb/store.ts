@@ -3,6 +3,7 @@
  * (record-pipeline.ts). So is who holds: a record is changed only while that entry holds, by a majority.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
+import { asEngineError } from '../../clients/mongodb/errors.ts'
 import { type EngineCall, failingAs } from '../../core/failed-call.ts'
 import {
   type Change,
@@ -14,7 +15,6 @@ import {
   VALUE_LIMIT_BYTES,
   type When,
 } from '../../core/store.ts'
-import { asEngineError } from './errors.ts'
 import { NOW } from './expressions.ts'
 import {
   gotNothing,
