@@ -33,7 +33,8 @@ export interface Module {
   readonly stars: string[]
 }
 
-const BODY = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace) /
+/** `module`: what is added to a package of another maker. It is no name of ours. */
+const BODY = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace|module) /
 const DECLARATION =
   /^(export )?(?:default )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace|type|function|const|let) ([\w$]+)/
 const LIST = /^(import|export) (?:type )?\{([^}]*)\}(?: from '([^']+)')?/

@@ -88,6 +88,12 @@ describe('the surface of a module', () => {
     expect(told.undocumented().map((id) => id.split(' ')[1])).toEqual(['more', 'open'])
   })
 
+  test('has what stands behind an addition to the types of another package', () => {
+    const added = `declare module 'fastify' {\n    interface FastifyInstance {\n        locks: string;\n    }\n}`
+    const lock = `/** The file. */\n\n${added}\n${files['lock.d.ts']}`
+    expect(surfaceOf({ 'lock.d.ts': lock })).toBe(surfaceOf())
+  })
+
   test('splits what tsc writes into statements', () => {
     expect(
       statements(
