@@ -25,7 +25,7 @@ export function earliestEnd(history: History, call: Call): number {
 }
 
 /** From then on, at the latest, the core does not wait for it any more, if its process runs. */
-export function latestEnd(history: History, call: Call): number {
+function latestEnd(history: History, call: Call): number {
   const { heardAt = Number.POSITIVE_INFINITY, givenUpAt = Number.POSITIVE_INFINITY, sentAt } = call
   return Math.min(heardAt, givenUpAt, sentAt + timeoutMs(history, call, 1 / 3) * (1 + RATE) + TIMER_MS)
 }
