@@ -73,6 +73,11 @@ export class EntryLease implements CoreLease {
     return this.#keeper.entries.check(this.#entry)
   }
 
+  /** Lost, it is not in the way for ever: what is left of it in the line expires. */
+  get inTheWay(): boolean {
+    return this.held
+  }
+
   get remainingMs(): number {
     if (!this.held) return 0
     return Math.max(0, Math.min(this.#entry.deadline, this.#entry.endsAt) - this.#keeper.clock.now())

@@ -71,6 +71,11 @@ export interface CoreLease extends Lease {
   readonly protectedMs: number
   /** It is to be held until then, by the clock of its keeper, at most. */
   limitHold(at: number): void
+  /**
+   * Whether work under it that asks for the key again waits for what it is itself a part of: the key is held, and this
+   * lease is not released. A nested lease that is lost is in the way until its release.
+   */
+  readonly inTheWay: boolean
   /** Why it was lost, if it was. */
   readonly lossError: LeaseLostError | undefined
 }

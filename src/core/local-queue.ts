@@ -10,6 +10,11 @@ export class LocalQueue {
   #taken = false
   readonly #line = new Set<() => void>()
 
+  /** Whether the turn is taken: who asks for it waits. */
+  get taken(): boolean {
+    return this.#taken
+  }
+
   /** Take the turn. False: `waitMs` ran out. Rejects with the signal's own reason. */
   async take(clock: Clock, waitMs: number, signal?: AbortSignal): Promise<boolean> {
     signal?.throwIfAborted()

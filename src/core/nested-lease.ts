@@ -11,7 +11,7 @@ import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding } from './lease.ts'
-import { described } from './nesting.ts'
+import { described, leasesAround } from './nesting.ts'
 import { withoutContext } from './no-context.ts'
 import { joinSignals, onAbort } from './on-abort.ts'
 import { type LeaseView, showAs, viewLease } from './show.ts'
@@ -47,6 +47,7 @@ export class NestedLease implements CoreLease {
     refuseWidening(outer, asked)
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {
+      if (waitMs > 0 && outer.cover.queue.taken) NestedLease.#refuseOwnTurn(outer)
       // A caller that waits for its turn is told when the outer lease ends.
       const { cover } = outer
       const joined = signal === undefined ? undefined : joinSignals([cover.signal, signal])
@@ -71,6 +72,24 @@ export class NestedLease implements CoreLease {
   /** Readers inside a reader need no turns. */
   static #takesTurns(outer: CoreLease): boolean {
     return outer.holding.limit === 1
+  }
+
+  /**
+   * Throw if the turn is that of work which we are inside of: it would end only after us, and we would wait for it. So
+   * it is also where the lease of that work was lost, as long as it is not released.
+   */
+  static #refuseOwnTurn(outer: CoreLease): void {
+    for (const around of leasesAround(outer.keeper, outer.key)) {
+      if (!around.inTheWay) continue
+      for (let inner = around; inner instanceof NestedLease; inner = inner.#outer) {
+        if (inner.#outer !== outer || inner.#released !== undefined) continue
+        throw new DeadlockError(
+          outer.key,
+          `asking for a turn in a lease of '${outer.key}' inside work that has this turn already would wait for itself for ever; ` +
+            "pass that work's own lease as { within: lease }, or release it before",
+        )
+      }
+    }
   }
 
   get key(): string {
@@ -122,6 +141,13 @@ export class NestedLease implements CoreLease {
 
   get held(): boolean {
     return this.#released === undefined && this.#outer.held && this.lossError === undefined
+  }
+
+  /** Also when it is lost: then its work goes on inside of what it is nested in. */
+  get inTheWay(): boolean {
+    let outermost = this.#outer
+    while (outermost instanceof NestedLease) outermost = outermost.#outer
+    return this.#released === undefined && outermost.held
   }
 
   get remainingMs(): number {

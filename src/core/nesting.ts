@@ -8,8 +8,9 @@
  *
  * Only what `using` holds counts, because only there the end of the work is known. (What `acquire` has granted counts
  * inside of `using({ within: lease })`.) Inside such work all askings are looked at, those of `using` and of `acquire`
- * alike. Contexts whose lease has ended (a forgotten promise) do not count. Siblings of one `Promise.all` are not
- * inside each other: two of them that ask for the same key queue, also inside a common outer lease.
+ * alike. Contexts whose lease has ended (a forgotten promise) do not count. But work whose nested lease was lost alone
+ * is still inside of what that one is nested in. Siblings of one `Promise.all` are not inside each other: two of them
+ * that ask for the same key queue, also inside a common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
@@ -48,7 +49,7 @@ export function insideWork(): boolean {
 
 /** The innermost live lease of `key` around us, if any. */
 export function enclosing(keeper: Keeper, key: string): CoreLease | undefined {
-  for (const lease of around(keeper, key)) return lease
+  for (const lease of leasesAround(keeper, key)) if (lease.held) return lease
   return undefined
 }
 
@@ -56,7 +57,8 @@ export function enclosing(keeper: Keeper, key: string): CoreLease | undefined {
 export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
   // A nested lease has the entry of the one that it is nested in: each is counted once.
   const byEntry = new Map<string, Weighted>()
-  for (const lease of around(keeper, asked.key)) byEntry.set(lease.entryId, lease.holding)
+  for (const { inTheWay, entryId, holding } of leasesAround(keeper, asked.key))
+    if (inTheWay) byEntry.set(entryId, holding)
   const held = [...byEntry.values()]
   if (held.length === 0 || heldCount([...held, asked]) === held.length + 1) return
   throw new DeadlockError(
@@ -67,9 +69,10 @@ export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
   )
 }
 
-function* around(keeper: Keeper, key: string): Iterable<CoreLease> {
+/** The leases of `key` whose work we are inside of, the innermost first: also those that have ended. */
+export function* leasesAround(keeper: Keeper, key: string): Iterable<CoreLease> {
   for (let frame = context.getStore(); frame !== undefined; frame = frame.parent) {
-    if (frame.keeper === keeper && frame.lease.holding.key === key && frame.lease.held) yield frame.lease
+    if (frame.keeper === keeper && frame.lease.holding.key === key) yield frame.lease
   }
 }
 
