@@ -105,9 +105,14 @@ export class EntryLease implements CoreLease {
     return this.#lossError
   }
 
+  get ended(): LeaseLostError | undefined {
+    if (this.held) return undefined
+    return this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
+  }
+
   assertHeld(): void {
-    if (this.held) return
-    throw this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
+    const { ended } = this
+    if (ended !== undefined) throw ended
   }
 
   release(options?: ReleaseOptions): Promise<boolean> {

@@ -76,6 +76,8 @@ export interface CoreLease extends Lease {
    * lease is not released. A nested lease that is lost is in the way until its release.
    */
   readonly inTheWay: boolean
+  /** Why its work is covered no more, a release included; undefined while it is held. */
+  readonly ended: LeaseLostError | undefined
   /** Why it was lost, if it was. */
   readonly lossError: LeaseLostError | undefined
 }

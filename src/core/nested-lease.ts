@@ -140,7 +140,7 @@ export class NestedLease implements CoreLease {
   }
 
   get held(): boolean {
-    return this.#released === undefined && this.#outer.held && this.lossError === undefined
+    return this.#released === undefined && this.lossError === undefined
   }
 
   /** Also when it is lost: then its work goes on inside of what it is nested in. */
@@ -151,21 +151,32 @@ export class NestedLease implements CoreLease {
   }
 
   get remainingMs(): number {
-    return this.held ? Math.min(this.#outer.remainingMs, this.#endsAt - this.keeper.clock.now()) : 0
+    if (!this.held) return 0
+    let endsAt = this.#endsAt
+    let outer = this.#outer
+    for (; outer instanceof NestedLease; outer = outer.#outer) endsAt = Math.min(endsAt, outer.#endsAt)
+    return Math.min(outer.remainingMs, endsAt - outer.keeper.clock.now())
   }
 
   get protectedMs(): number {
     return this.#outer.protectedMs
   }
 
-  /** Also an outer lease that was released takes this one with it: the rest of the work was not covered by it. */
+  /**
+   * Also an outer lease that was released takes this one with it: the rest of the work was not covered by it. A look
+   * asks the outer one once: if it asked twice, each level of nesting would double what it costs.
+   */
   get lossError(): LeaseLostError | undefined {
-    const { lossError, held } = this.#outer
-    if (lossError === undefined && this.#lossError === undefined && this.#released === undefined) {
-      if (!held) this.#lossError = new LeaseLostError(this.key, this.token, 'released')
-      else if (this.keeper.clock.now() >= this.#endsAt) this.#lose()
+    if (this.#lossError === undefined && this.#released === undefined) {
+      const { ended } = this.#outer
+      if (ended !== undefined) this.#lossError ??= ended
+      else if (this.#endsAt < Number.POSITIVE_INFINITY && this.keeper.clock.now() >= this.#endsAt) this.#lose()
     }
-    return lossError ?? this.#lossError
+    return this.#lossError
+  }
+
+  get ended(): LeaseLostError | undefined {
+    return this.#released === undefined ? this.lossError : new LeaseLostError(this.key, this.token, 'released')
   }
 
   /** Its release, which lets the next sibling have the turn, is up to its work, as ever. */
@@ -192,10 +203,8 @@ export class NestedLease implements CoreLease {
   }
 
   assertHeld(): void {
-    if (this.#released !== undefined) throw new LeaseLostError(this.key, this.token, 'released')
-    this.#outer.assertHeld()
-    const { lossError } = this
-    if (lossError !== undefined) throw lossError
+    const { ended } = this
+    if (ended !== undefined) throw ended
   }
 
   /**
