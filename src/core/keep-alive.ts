@@ -39,3 +39,10 @@ export class KeepAlive {
     this.#anchor?.cancel()
   }
 }
+
+/** Let `ms` pass for a caller who awaits it: our timers alone keep no process alive. */
+export async function pauseAwaited(clock: Clock, ms: number): Promise<void> {
+  const alive = clock.stayAlive()
+  await new Promise<void>((resolve) => clock.timer(ms, resolve))
+  alive.cancel()
+}

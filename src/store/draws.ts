@@ -3,6 +3,7 @@
  * (rate-swaps.ts). Repeats what certainly did not happen, for a moment.
  */
 import { EngineError } from '../core/errors.ts'
+import { pauseAwaited } from '../core/keep-alive.ts'
 import type { Keeper } from '../core/keeper.ts'
 import { givenBack, type RateState, rateText, readRate } from '../core/rate.ts'
 import type { StoredSummary } from '../core/store.ts'
@@ -58,7 +59,7 @@ export class DrawStore {
     for (let error = failure; ; ) {
       if (!(error instanceof EngineError) || !error.transient || error.outcome !== 'not-applied') throw error
       if (clock.now() + PAUSE_MS >= giveUpAt) throw error
-      await new Promise<void>((resolve) => clock.timer(PAUSE_MS * (0.5 + chance.fraction()), resolve))
+      await pauseAwaited(clock, PAUSE_MS * (0.5 + chance.fraction()))
       try {
         return await this.#requests.take(draw)
       } catch (again) {

@@ -7,6 +7,7 @@
  * as far as this process knows it: by the last answer, and by its own monotonic clock since.
  */
 import { EngineError, UnsupportedError } from '../core/errors.ts'
+import { pauseAwaited } from '../core/keep-alive.ts'
 import type { Keeper } from '../core/keeper.ts'
 import type { Found, RecordStore } from './record-store.ts'
 import { ServerTime } from './server-time.ts'
@@ -120,8 +121,7 @@ export class RecordSwaps<Value, Question, Answer> {
         throw new EngineError(engine.name, `others have changed '${key}' in between, ${tries} times in a row`, {
           outcome: 'not-applied',
         })
-      const pauseMs = Math.min(2 ** tries, LONGEST_PAUSE_MS) * chance.fraction()
-      await new Promise<void>((resolve) => clock.timer(pauseMs, resolve))
+      await pauseAwaited(clock, Math.min(2 ** tries, LONGEST_PAUSE_MS) * chance.fraction())
     }
   }
 

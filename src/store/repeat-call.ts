@@ -1,5 +1,6 @@
 /** Asking a store again what failed: for all who ask one. */
 import { EngineError } from '../core/errors.ts'
+import { pauseAwaited } from '../core/keep-alive.ts'
 import type { Keeper } from '../core/keeper.ts'
 
 const SHORTEST_PAUSE_MS = 5
@@ -40,9 +41,7 @@ export async function repeatFailed<Answer>(
     // What was asked first may have been applied, whatever became of the last try.
     if (!again) throw doubt ?? last
     const afterMs = pauseMs * (0.5 + chance.fraction() / 2)
-    const alive = clock.stayAlive()
-    await new Promise<void>((resolve) => clock.timer(afterMs, resolve))
-    alive.cancel()
+    await pauseAwaited(clock, afterMs)
     try {
       return await ask()
     } catch (failure) {

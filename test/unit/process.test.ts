@@ -34,6 +34,49 @@ describe('a process', () => {
     expect(ended).toEqual({ code: 0, out: 'ENGINE unknown\nclosed', err: '' })
   })
 
+  test('that only awaits a change of a record which another one has overtaken stays alive until it is made', async () => {
+    const ended = await run(`
+      const { rateLimit } = await import('holdfast/rate-limit')
+      const { stock } = await import('holdfast/stock')
+      const engine = memory()
+      const { store } = engine
+      let puts = 0
+      const put = async (changes) => {
+        // Another process has made the same change, in the moment before.
+        if (puts++ % 2 === 0) await store.put(changes)
+        return store.put(changes)
+      }
+      engine.store = { traits: store.traits, get: (keys) => store.get(keys), put }
+      const overtaken = createLocks(engine)
+      const { allowed } = await rateLimit(overtaken, { limit: 10, per: '1m' }).take('user')
+      say('taken', allowed)
+      const seats = stock(overtaken, 'concert')
+      await seats.set({ A: 2 })
+      say('set')
+      const hold = await seats.reserve('cart', { A: 2 })
+      say('reserved')
+      await seats.confirm('cart')
+      say('confirmed')`)
+    expect(ended).toEqual({ code: 0, out: 'taken true\nset\nreserved\nconfirmed', err: '' })
+  })
+
+  test('that only awaits a draw from a rate limit which is asked again stays alive until it is answered', async () => {
+    const ended = await run(`
+      const { EngineError } = await import('holdfast')
+      const { rateLimit } = await import('holdfast/rate-limit')
+      const engine = memory()
+      const { store } = engine
+      const take = store.take.bind(store)
+      let takes = 0
+      store.take = (draws) => {
+        if (takes++ > 0) return take(draws)
+        return Promise.reject(new EngineError('memory', 'take: refused', { outcome: 'not-applied' }))
+      }
+      const { allowed } = await rateLimit(createLocks(engine), { limit: 10, per: '1m' }).take('user')
+      say('taken', allowed)`)
+    expect(ended).toEqual({ code: 0, out: 'taken true', err: '' })
+  })
+
   test('that only watches who leads stays alive', async () => {
     const ended = await run(`
       const signal = AbortSignal.timeout(300)
