@@ -9,6 +9,7 @@ import { maxHold } from './checks/max-hold.ts'
 import { needlessness } from './checks/needless.ts'
 import { order } from './checks/order.ts'
 import { protocol } from './checks/protocol.ts'
+import { refusal } from './checks/refusal.ts'
 import { registers } from './checks/registers.ts'
 import { safety } from './checks/safety.ts'
 import type { History } from './history.ts'
@@ -31,6 +32,7 @@ export const CHECKS: Readonly<Record<string, Check>> = {
   ...maxHold,
   ...drain,
   ...needlessness,
+  ...refusal,
 }
 
 /** Everything that is wrong with this run: of each property, the first breach. */

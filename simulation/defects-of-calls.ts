@@ -1,11 +1,26 @@
 /**
  * Deliberate defects of what carries the calls of the core: batches, beats, leaves that are repeated, turns inside one
- * process. None of them lets two hold at once; each makes others wait, or turns around who came first. Only a check
- * that excuses no more than the faults explain can tell them from bad weather.
+ * process, what is said of a call that failed. None of them lets two hold at once; each makes others wait, turns around
+ * who came first, or tells a caller what is not so. Only a check that excuses no more than the faults explain can tell
+ * them from bad weather.
  */
 import type { Defect } from './defect.ts'
 
 export const CALL_DEFECTS: readonly Defect[] = [
+  {
+    name: 'a refusal that speaks for its last attempt alone',
+    file: 'src/core/entry.ts',
+    find: "return this.mayBeInLine || this.pendingEnter !== 0 ? 'unknown' : outcome",
+    replace: "return this.inLine || this.pendingEnter !== 0 ? 'unknown' : outcome",
+    why: 'an enter that was not answered has let the entry in, and its caller is told that nothing was applied',
+  },
+  {
+    name: 'a refusal that forgets the attempt on its way',
+    file: 'src/core/entry.ts',
+    find: "return this.mayBeInLine || this.pendingEnter !== 0 ? 'unknown' : outcome",
+    replace: "return this.mayBeInLine ? 'unknown' : outcome",
+    why: 'it may be applied at any moment',
+  },
   {
     name: 'the turn is given on at depth one only',
     file: 'src/core/nested-lease.ts',

@@ -18,7 +18,8 @@
 import type { Sent } from './batch.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
-import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
+import { type CallOutcome, EngineError, LeaseLostError, type LossReason } from './errors.ts'
+import { withOutcome } from './failed-call.ts'
 import type { Change, Put } from './store.ts'
 import type { Scheduled } from './timer-queue.ts'
 import { ASK, type Outcome, SCHEDULE, type Verdict } from './verdict.ts'
@@ -243,6 +244,14 @@ export class Entry implements Claim, Scheduled {
     return this.doubtfulUntil > Number.NEGATIVE_INFINITY
   }
 
+  /**
+   * What a refusal of it says: what failed last may surely not have been applied, and an enter before it may have been,
+   * or one that is on its way.
+   */
+  outcomeAfter({ outcome }: EngineError): CallOutcome {
+    return this.mayBeInLine || this.pendingEnter !== 0 ? 'unknown' : outcome
+  }
+
   /** What it means that the request sent at `sent` has failed. */
   hearFailure(error: EngineError, sent: Sent, now: number): Verdict {
     // News of a gap came meanwhile: the way is open again, and what failed was sent before.
@@ -251,7 +260,8 @@ export class Entry implements Claim, Scheduled {
     this.lastError = error
     // From the send. But after a stall of this process, in which nothing was tried, there may be no outage at all.
     this.failingSince ??= Math.max(sent.at, now - this.ttlMs / 2)
-    if (this.phase === 'entering' && (!this.wait || !error.transient)) return { step: 'refuse', error }
+    if (this.phase === 'entering' && (!this.wait || !error.transient))
+      return { step: 'refuse', error: withOutcome(error, this.outcomeAfter(error)) }
     return again && this.phase === 'held' ? ASK : SCHEDULE
   }
 

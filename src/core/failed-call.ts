@@ -105,6 +105,7 @@ export function unexpectedAnswer(engine: string, call: EngineCall, problem: stri
 /** The same failure, where more is known of what became of the call. */
 export function withOutcome(error: EngineError, outcome: CallOutcome): EngineError {
   const { engine, transient, cause } = error
+  if (outcome === error.outcome) return error
   return new EngineError(engine, withoutEngine(error), { outcome, transient, cause })
 }
 

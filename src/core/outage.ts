@@ -37,9 +37,10 @@ export class OutageReports {
 }
 
 /** What a caller is told that has waited through an outage for a whole ttl. */
-export function outageError({ key, failingSince, operation }: Entry, last: EngineError, now: number): EngineError {
-  const { outcome, transient } = last
+export function outageError(entry: Entry, last: EngineError, now: number): EngineError {
+  const { key, failingSince, operation } = entry
   const lasted = formatDuration(now - (failingSince ?? now))
   const message = `no answer for ${lasted} while '${key}' was waited for: ${withoutEngine(last)}`
-  return new EngineError(operation.engine, message, { outcome, transient, cause: last })
+  const outcome = entry.outcomeAfter(last)
+  return new EngineError(operation.engine, message, { outcome, transient: last.transient, cause: last })
 }
