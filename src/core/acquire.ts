@@ -67,7 +67,7 @@ export async function acquireLease(
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
     if (recipe !== undefined) {
       entry.onEntering = recipe.onEntering
-      entry.beside = recipe.beside?.(entry.id)
+      entry.beside = changeBeside(keeper, entry, recipe, startedAt)
     }
     const outcome = await outcomeWithin(
       keeper,
@@ -86,6 +86,21 @@ export async function acquireLease(
       return undefined
     }
     if (outcome.state !== 'again') throw await waitError(keeper, entry, outcome, limit, startedAt, queued)
+  }
+}
+
+/** It may be one that cannot be stored. Then the engine is not asked, and the caller waits no more. */
+function changeBeside(
+  { clock, publish }: Keeper,
+  { id, operation }: Entry,
+  { beside }: AskBeside,
+  startedAt: number,
+): ChangeBeside | undefined {
+  try {
+    return beside?.(id)
+  } catch (error) {
+    publish.refusal({ operation, waitedMs: clock.now() - startedAt, why: 'error', error })
+    throw error
   }
 }
 

@@ -4,6 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, test } from 'vitest'
 import { channels, type Operation } from '../../src/core/diagnostics.ts'
+import { once } from '../../src/recipes/once/index.ts'
 import { published } from './published.ts'
 import { busy, gone, held, type ScriptedEngine, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, type CountingClock, inMemory, MARGIN, scripted, settled, TTL, watched } from './world.ts'
@@ -104,6 +105,23 @@ describe('a refusal', () => {
     ])
     expect(events.of('refusal').map((message) => message.error)).toEqual([undefined, undefined, undefined, error])
   })
+})
+
+test('an acquire that is to change a record which cannot be stored is refused: it waits no more', async () => {
+  const { locks, log } = inMemory()
+  const encode = (): never => {
+    throw new RangeError('too large')
+  }
+  const calls = once(locks, { serialize: { encode, decode: () => undefined } })
+  using events = published('request', 'refusal')
+  const asked = watched(calls.run('order:42', () => 'never'))
+  await settled()
+  expect(asked.error).toMatchObject({ message: expect.stringContaining('too large') })
+  const [request] = events.of('request')
+  expect(events.of('refusal')).toEqual([
+    { operation: request?.operation, waitedMs: 0, why: 'error', error: asked.error },
+  ])
+  expect(log, 'and the engine is asked for nothing').toEqual([])
 })
 
 describe('a lease', () => {
