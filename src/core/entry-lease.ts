@@ -138,7 +138,8 @@ export class EntryLease implements CoreLease {
     const now = this.#keeper.clock.now()
     this.#keeper.entries.check(this.#entry, now)
     const { lost: why } = this.#entry
-    this.#keeper.publish.release({ operation, heldMs: now - grantedAt, ...(why === undefined ? {} : { why }) })
+    const heldMs = now - grantedAt
+    this.#keeper.publish.release(why === undefined ? { operation, heldMs } : { operation, heldMs, why })
     const left = this.#leave(afterMs, byStore)
     this.#cover?.end(this.#lossError ?? new LeaseLostError(this.key, this.token, 'released'))
     return left
