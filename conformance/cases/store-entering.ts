@@ -88,12 +88,16 @@ const cases: readonly Case[] = [
     needs: [ownTtl],
     async run(scene) {
       const [engine, store] = await entering(scene)
-      const key = scene.recordKey()
-      const [holder, waiter] = [scene.claim(key, { ttlMs: scene.shortTtlMs }), scene.claim(key)]
-      isHeld((await engine.enter([holder]))[0])
-      isWaiting((await engine.enter([waiter]))[0])
-      isRefused((await enterOne(store, trying(scene, key), putting(key, 'early'))).put, 'holding', null)
-      assert.equal(await textOf(store, key), null)
+      const { shortTtlMs: ttlMs } = scene
+      const { key, waiter } = await scene.promptly(ttlMs, async () => {
+        const entered = scene.recordKey()
+        const [holder, next] = [scene.claim(entered, { ttlMs }), scene.claim(entered)]
+        isHeld((await engine.enter([holder]))[0])
+        isWaiting((await engine.enter([next]))[0])
+        isRefused((await enterOne(store, trying(scene, entered), putting(entered, 'early'))).put, 'holding', null)
+        assert.equal(await textOf(store, entered), null)
+        return { key: entered, waiter: next }
+      })
       await engine.leave([waiter])
       await scene.eventually('the holder has expired', async () => {
         const { standing, put } = await enterOne(store, trying(scene, key), putting(key, 'mine'))
