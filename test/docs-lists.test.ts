@@ -67,7 +67,10 @@ describe('the command in the documentation', () => {
     const names = Object.keys(COMMANDS).toSorted()
     // So the start knows a command among other arguments, and so do the tests above among other words.
     expect(names.filter((name) => !/^[a-z]+$/.test(name))).toEqual([])
-    const cells = [...readFileSync(join('docs', 'cli.md'), 'utf8').matchAll(/^\| (`.*?) \|/gm)]
+    const page = readFileSync(join('docs', 'cli.md'), 'utf8')
+    const tables = [...page.matchAll(/^\| command \|.*\n(?:\|.*\n)+/gm)].map(([table]) => table)
+    expect(tables).toHaveLength(2)
+    const cells = [...tables.join('').matchAll(/^\| (`.*?) \|/gm)]
     const quoted = cells.flatMap(([, cell = '']) => [...cell.matchAll(/`(holdfast )?([a-z]+)\b[^`]*`/g)])
     const inTable = (prefix: string | undefined): readonly string[] =>
       [...new Set(quoted.filter(([, found]) => found === prefix).map(([, , name = '']) => name))].toSorted()
