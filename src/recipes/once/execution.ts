@@ -19,6 +19,9 @@ export async function execute(
   keepFailures: boolean,
 ): Promise<SettledRecord> {
   const { lease } = attempt
+  const { keepAlive } = lease.keeper
+  // As with `using`: the work may await nothing but its signal.
+  keepAlive.begin()
   try {
     let value: unknown
     try {
@@ -30,6 +33,7 @@ export async function execute(
   } finally {
     // Not awaited: a caller has its result, and a release never rejects.
     void lease.release()
+    keepAlive.end()
   }
 }
 

@@ -159,6 +159,9 @@ export class Upload<Value> {
   }
 
   async #under(lease: CoreLease, begin: () => Promise<BegunUpload>): Promise<ReplaceResult<Value>> {
+    const { keepAlive } = this.#locks.keeper
+    // As with `using`: the work may await nothing but its signal.
+    keepAlive.begin()
     try {
       const begun = await begin().catch((error: unknown) => {
         throw this.#unlessEvicted(error, undefined)
@@ -167,6 +170,7 @@ export class Upload<Value> {
       return await this.#workOn(lease, begun)
     } finally {
       await lease.release()
+      keepAlive.end()
     }
   }
 
