@@ -124,6 +124,28 @@ describe('a process', () => {
     expect(ended).toEqual({ code: 0, out: 'works\nclosed', err: '' })
   })
 
+  test('that has closed its locks ends, though work of recipes goes on, and others wait for what it answers', async () => {
+    const ended = await run(`
+      const { once } = await import('holdfast/once')
+      const { cache } = await import('holdfast/cache')
+      const { replace } = await import('holdfast/replace')
+      const onces = once(locks, { wait: '1h' })
+      const values = cache(locks, { name: 'a', ttl: '1m' })
+      const calls = [
+        (work) => onces.run('a', work),
+        (work) => values.get('a', work),
+        (work) => replace(locks, 'a', {}, work),
+      ]
+      for (const call of calls) {
+        await new Promise((begins) => void call(() => new Promise(() => begins(say('works')))))
+        // Others of this process wait for it, or in line.
+        call(() => {}).catch(() => {})
+      }
+      await locks.close()
+      say('closed')`)
+    expect(ended).toEqual({ code: 0, out: 'works\nworks\nworks\nclosed', err: '' })
+  })
+
   test('that only holds ends, though it has not released', async () => {
     const ended = await run(`
       await locks.mutex('a').acquire()

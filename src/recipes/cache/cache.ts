@@ -150,7 +150,7 @@ export class FleetCache implements Cache {
     const reading = this.#backend.look(recordKey)
     return signal === undefined
       ? reading
-      : (waitFor(reading, this.#keeper.clock, Infinity, signal) as Promise<CacheLook>)
+      : (waitFor(reading, this.#keeper, Infinity, signal) as Promise<CacheLook>)
   }
 
   /** Undefined: what came of it is nothing for this caller, which has to look again. */
@@ -191,7 +191,7 @@ export class FleetCache implements Cache {
   }
 
   #wait(call: CacheCall, look: CacheLook, limitMs: number): Promise<FillOutcome | undefined> {
-    return waitFor(this.#flight(call, look, true), this.#keeper.clock, limitMs, call.signal)
+    return waitFor(this.#flight(call, look, true), this.#keeper, limitMs, call.signal)
   }
 
   /** One try, in the background. */
@@ -232,9 +232,8 @@ export class FleetCache implements Cache {
 
   /** Without the store: once for the callers of this process. */
   async #fillInOutage(call: CacheCall, began: number): Promise<Uint8Array> {
-    const { clock } = this.#keeper
     for (;;) {
-      const filling = waitFor(this.#outageFlight(call), clock, Infinity, call.signal)
+      const filling = waitFor(this.#outageFlight(call), this.#keeper, Infinity, call.signal)
       const { bytes, asOf } = (await filling) as { readonly bytes: Uint8Array; readonly asOf: number }
       // What was begun before this caller came may be older than an invalidation that has returned since.
       if (asOf > began) return bytes

@@ -1,5 +1,5 @@
 /** The single flight of a process: callers that want the same key wait for one that is on its way. */
-import type { Clock } from '../../core/clock.ts'
+import type { Keeper } from '../../core/keeper.ts'
 import { onAbort } from '../../core/on-abort.ts'
 
 export class SingleFlights<Outcome> {
@@ -27,17 +27,18 @@ export class SingleFlights<Outcome> {
 /** Wait for it, for so long at most; undefined: it took longer. Rejects with the signal's own reason. */
 export function waitFor<Outcome>(
   flight: Promise<Outcome>,
-  clock: Clock,
+  { clock, keepAlive }: Keeper,
   limitMs: number,
   signal: AbortSignal | undefined,
 ): Promise<Outcome | undefined> {
-  const alive = clock.stayAlive()
+  const waiter = { keepsAlive: false }
+  keepAlive.set(waiter, true)
   return new Promise<Outcome | undefined>((resolve, reject) => {
     const timer =
       limitMs === Number.POSITIVE_INFINITY ? undefined : clock.timer(limitMs, () => settle(resolve, undefined))
     const forget = onAbort(signal, () => settle(reject, signal?.reason))
     const settle = <Result>(how: (result: Result) => void, result: Result): void => {
-      alive.cancel()
+      keepAlive.set(waiter, false)
       timer?.cancel()
       forget()
       how(result)

@@ -2,7 +2,7 @@
  * Callers of this process that want the same: one of them stands in the line, and the others wait for it here. So a
  * crowd of duplicates is one entry for each process, and is answered in one moment.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Keeper } from '../../core/keeper.ts'
 import { onAbort } from '../../core/on-abort.ts'
 import { SlotTable } from '../../core/slot-table.ts'
 import type { SettledRecord } from './record.ts'
@@ -32,13 +32,13 @@ class Flight {
   }
 
   /** Rejects with the signal's own reason. */
-  wait(clock: Clock, waitMs: number, signal: AbortSignal | undefined): Promise<FlightOutcome> {
-    const alive = clock.stayAlive()
+  wait({ clock, keepAlive }: Keeper, waitMs: number, signal: AbortSignal | undefined): Promise<FlightOutcome> {
+    keepAlive.begin()
     this.#waiting ??= new Set()
     const waiting = this.#waiting
     return new Promise((resolve, reject) => {
       const end = (): void => {
-        alive.cancel()
+        keepAlive.end()
         waiting.delete(wake)
         timer.cancel()
         forget()

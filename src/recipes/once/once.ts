@@ -130,12 +130,13 @@ export class OnceRunner implements Once {
   /** Another caller of this process wants the same: wait for it, and be the next one if it has no result. */
   async #follow(call: OnceCall, name: string, work: OnceWork<unknown>): Promise<SettledRequest> {
     const { lock, signal } = call
-    const { clock } = lock.scope.keeper
+    const { keeper } = lock.scope
+    const { clock } = keeper
     const giveUpAt = clock.now() + call.waitMs
     for (let { waitMs } = call; ; waitMs = Math.max(0, giveUpAt - clock.now())) {
       const other = waitMs > 0 ? this.#flights.of(name) : undefined
       if (other === undefined) return this.#lead({ ...call, waitMs }, waitMs > 0 ? name : undefined, work)
-      const outcome = await other.wait(clock, waitMs, signal)
+      const outcome = await other.wait(keeper, waitMs, signal)
       if (outcome.state === 'settled')
         return { record: this.#records.copy(lock.key, outcome.record) as SettledRecord, ran: false }
       if (outcome.state === 'timeout') return { record: await this.#callerOf(call).lastLook(), ran: false }
