@@ -146,6 +146,17 @@ describe('a process', () => {
     expect(ended).toEqual({ code: 0, out: 'works\nworks\nworks\nclosed', err: '' })
   })
 
+  test('that waits for the time of a tick is told at once that its locks are closed', async () => {
+    const ended = await run(`
+      const { tick } = await import('holdfast/cron')
+      const store = createLocks(memory())
+      const asked = [{}, { store }].map((options) => tick(locks, 'a', Date.now() + 60_000, options, () => {}))
+      await locks.ping()
+      await locks.close()
+      for (const { reason } of await Promise.allSettled(asked)) say(reason.code)`)
+    expect(ended).toEqual({ code: 0, out: 'CLOSED\nCLOSED', err: '' })
+  })
+
   test('that only holds ends, though it has not released', async () => {
     const ended = await run(`
       await locks.mutex('a').acquire()

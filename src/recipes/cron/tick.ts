@@ -131,6 +131,7 @@ async function runTick<Result>(
   // The clock of this host is ahead: the tick is claimed when it is there by the server's.
   while (at > job.time.now() && !stop.aborted) {
     await pause(locks, at - job.time.now(), stop)
+    locks.keeper.refuseIfClosed()
     found = await job.look()
   }
   const failures: unknown[] = []
@@ -178,19 +179,22 @@ async function whyNot<Result>(job: CronJob<Result>, at: number, stop: AbortSigna
   return { ran: false, why: job.time.now() - at > job.spec.policy.graceMs ? 'late' : 'overlap' }
 }
 
-function pause(locks: Locks, ms: number, stop: AbortSignal): Promise<void> {
-  const { clock } = locks.keeper
+/** Ends sooner if `stop` aborts, or the locks are closed. */
+async function pause(locks: Locks, ms: number, stop: AbortSignal): Promise<void> {
+  const { clock, closing } = locks.keeper
   const alive = clock.stayAlive()
-  return new Promise((resolve) => {
-    const done = (): void => {
+  const ending = joinSignals([stop, closing])
+  await new Promise<void>((resolve) => {
+    const timer = clock.timer(ms, resolve)
+    const end = (): void => {
       timer.cancel()
-      alive.cancel()
-      forget()
       resolve()
     }
-    const timer = clock.timer(ms, done)
-    const forget = onAbort(stop, done)
+    onAbort(ending.signal, end)
+    if (ending.signal.aborted) end()
   })
+  alive.cancel()
+  ending.stop()
 }
 
 function instantOf(scheduledAt: Date | number): number {
