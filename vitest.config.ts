@@ -14,8 +14,11 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: lanes,
     sequence: { sequencer: LongestFirst },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Twice what the waits inside may take, so that the one which is in vain says what it waited for.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    // Polls wait for events. The usual second is no longer than a busy machine may need for one.
+    expect: { poll: { timeout: 30_000 } },
     teardownTimeout: 20_000,
     // An unhandled rejection anywhere, also after the last test, fails the run.
     dangerouslyIgnoreUnhandledErrors: false,

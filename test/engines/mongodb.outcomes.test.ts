@@ -157,8 +157,9 @@ test('on a stand-in, of several releases each says whether it was held, though o
   await vi.waitFor(() => expect(server.written).toBeGreaterThan(written), LIMIT)
   for (const { key } of held) {
     const next = newClaim(key)
-    await vi.waitFor(async () =>
-      expect(await other.enter([{ ...next, wait: false }])).toMatchObject([{ state: 'held' }]),
+    await vi.waitFor(
+      async () => expect(await other.enter([{ ...next, wait: false }])).toMatchObject([{ state: 'held' }]),
+      LIMIT,
     )
     expect(await other.leave([next])).toEqual([true])
   }

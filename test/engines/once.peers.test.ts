@@ -22,6 +22,7 @@ import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
 const TTL_MS = 500
+const LIMIT = { timeout: 30_000, interval: 10 }
 
 /** What a process that was paused has asked for, and when it goes on. */
 class Pause {
@@ -73,9 +74,9 @@ await describeServer('a server that is paused before it takes a request over, on
       }
       const now = Promise.resolve()
       void serverOf('dead', plain, new Promise(() => {}))()
-      await vi.waitFor(async () => expect(await client.dbSize()).toBe(1))
+      await vi.waitFor(async () => expect(await client.dbSize()).toBe(1), LIMIT)
       const late = serverOf('late', paused, now)()
-      await vi.waitFor(() => expect(pause.asked).toBe(true))
+      await vi.waitFor(() => expect(pause.asked).toBe(true), LIMIT)
       expect(await serverOf('prompt', plain, now)()).toBe('prompt')
       // It ends after ten seconds by itself; this test does not wait for that.
       for (const lock of await client.keys('*:lock')) await client.del(lock)
@@ -130,10 +131,10 @@ await describeServer('a server that is paused before it takes a request over, on
         return new Promise<string>(() => {})
       })
       running.catch(() => {})
-      await vi.waitFor(() => expect(begun).toBe(true))
+      await vi.waitFor(() => expect(begun).toBe(true), LIMIT)
       const second = once(late).run('order', work('late'))
       const refused = expect(second).rejects.toThrow(LeaseLostError)
-      await vi.waitFor(() => expect(pause.asked).toBe(true), { timeout: 10_000 })
+      await vi.waitFor(() => expect(pause.asked).toBe(true), LIMIT)
       expect((await once(prompt).run('order', work('prompt'))).value).toBe('prompt')
       pause.goOn()
       await refused

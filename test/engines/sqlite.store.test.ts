@@ -71,7 +71,7 @@ test('what has expired is swept by later changes, a few at a time', async () => 
   const { store } = open()
   await store.put(Array.from({ length: 20 }, (_, nth) => putting(`short ${nth}`, 'x', {}, { ttlMs: 1 })))
   const database = await ownConnection()
-  await vi.waitFor(async () => expect((await read(store, 'short 19')).value).toBeNull())
+  await vi.waitFor(async () => expect((await read(store, 'short 19')).value).toBeNull(), { timeout: 30_000 })
   await putOne(store, putting('kept', 'x'))
   for (let left = rows(database).length; left > 1; left = rows(database).length) {
     await putOne(store, putting('kept', 'x'))

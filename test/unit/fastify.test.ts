@@ -60,7 +60,7 @@ describe('the plugin', () => {
     const url = await app.listen({ host: '127.0.0.1', port: 0 })
     // Fastify waits for connections that clients keep open, for as long as its keepAliveTimeout.
     const asked = fetch(url, { headers: { connection: 'close' } }).then((response) => response.text())
-    await vi.waitFor(async () => expect((await locks.inspect('a')).entries.length).toBe(1))
+    await vi.waitFor(async () => expect((await locks.inspect('a')).entries.length).toBe(1), { timeout: 20_000 })
     const closing = app.close()
     expect(locks.draining.aborted, 'what is in flight may still ask').toBe(false)
     open()

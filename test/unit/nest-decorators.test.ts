@@ -110,7 +110,7 @@ describe('a run that goes on when the application ends', () => {
     const late = gate()
     const { lines, runs } = await ended(() => late.opened)
     late.open()
-    await vi.waitFor(() => expect(lines).toHaveLength(1))
+    await vi.waitFor(() => expect(lines).toHaveLength(1), 20_000)
     expect(lines).toEqual([expect.stringMatching(/^warn OncePerTick: Reports\.nightly of .*Z did not stop in time/)])
     expect(runs).toMatchObject([{ outcome: 'lost' }])
   })

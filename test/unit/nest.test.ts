@@ -19,6 +19,7 @@ import {
 import type { Locks } from '../../src/locks.ts'
 import { closedAtEnd, contextOf, decorate, moduleOf, NestHosts } from './nest-world.ts'
 
+const LIMIT = { timeout: 20_000 }
 const hosts = new NestHosts()
 
 interface Order {
@@ -40,7 +41,7 @@ describe('the module', () => {
     expect(app.get(locksToken())).toBe(locks)
     const lease = await locks.mutex('a').acquire()
     const closing = app.close()
-    await vi.waitFor(() => expect(locks.draining.aborted).toBe(true))
+    await vi.waitFor(() => expect(locks.draining.aborted).toBe(true), LIMIT)
     expect(lease.held, 'a holder may end').toBe(true)
     await lease.release()
     await closing
@@ -167,7 +168,7 @@ describe('@Locked', () => {
     )
     const reports = (await hosts.application(Reports)).get(Reports)
     const running = [reports.make('ann', 1), reports.make('ann', 1)]
-    await vi.waitFor(() => expect(inside).toBe(2))
+    await vi.waitFor(() => expect(inside).toBe(2), LIMIT)
     await expect(reports.make('ann', 1)).rejects.toThrow(AcquireTimeoutError)
     const other = reports.make('ann', 2)
     open()
