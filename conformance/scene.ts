@@ -185,14 +185,29 @@ export class Scene implements AsyncDisposable {
 
   /**
    * For what must be seen within some time, to mean anything: do it again, from the beginning, until this machine was
-   * fast enough.
+   * fast enough. What fails when that time is over says nothing either; what fails within it does.
    */
   async promptly<Seen>(withinMs: number, look: () => Promise<Seen>): Promise<Seen> {
-    return this.eventually(`a look that takes less than ${withinMs} ms`, async () => {
+    let late: { readonly error: unknown } | undefined
+    const lookInTime = async (): Promise<{ readonly seen: Seen } | false> => {
       const startedAt = performance.now()
-      const seen = await look()
-      return performance.now() - startedAt < withinMs && { seen }
-    }).then(({ seen }) => seen)
+      late = undefined
+      const looked = await look().then(
+        (seen) => ({ seen }),
+        (error: unknown) => ({ error }),
+      )
+      const inTime = performance.now() - startedAt < withinMs
+      if ('seen' in looked) return inTime && looked
+      if (inTime || looked.error instanceof DoesNotApply) throw looked.error
+      late = looked
+      return false
+    }
+    try {
+      return (await this.eventually(`a look that takes less than ${withinMs} ms`, lookInTime)).seen
+    } catch (error) {
+      if (late === undefined) throw error
+      throw new Error(`${(error as Error).message}; the last one failed: ${late.error}`, { cause: late.error })
+    }
   }
 
   /** Until as many are in line. */

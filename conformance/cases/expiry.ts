@@ -14,11 +14,14 @@ export const expiry: Group = {
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        const key = scene.key()
-        const dead = scene.claim(key, { ttlMs: scene.fairTtlMs })
-        const next = scene.claim(key)
-        isHeld((await one.enter([dead]))[0], dead.ttlMs)
-        isWaiting((await other.enter([next]))[0], 1)
+        const ttlMs = scene.fairTtlMs
+        const [dead, next] = await scene.promptly(ttlMs, async () => {
+          const key = scene.key()
+          const [first, second] = [scene.claim(key, { ttlMs }), scene.claim(key)]
+          isHeld((await one.enter([first]))[0], ttlMs)
+          isWaiting((await other.enter([second]))[0], 1)
+          return [first, second] as const
+        })
         await scene.gone(other, dead)
         isHeld((await other.renew([next]))[0], next.ttlMs)
         isGone((await one.renew([dead]))[0], 'expired')
@@ -90,13 +93,16 @@ export const expiry: Group = {
       needs: [ownTtl],
       async run(scene) {
         const engine = await scene.engine()
-        const key = scene.key()
-        const claim = scene.claim(key, { ttlMs: scene.fairTtlMs })
-        isHeld((await engine.enter([claim]))[0], claim.ttlMs)
-        const longer = { ...claim, ttlMs: scene.longTtlMs }
-        const { heldForMs } = isHeld((await engine.renew([longer]))[0], longer.ttlMs)
-        assert(heldForMs > claim.ttlMs, `held for ${heldForMs} ms after a renewal for ${longer.ttlMs} ms`)
-        await sleep(1.2 * claim.ttlMs)
+        const ttlMs = scene.fairTtlMs
+        const claim = await scene.promptly(ttlMs, async () => {
+          const entered = scene.claim(scene.key(), { ttlMs })
+          isHeld((await engine.enter([entered]))[0], ttlMs)
+          const longer = { ...entered, ttlMs: scene.longTtlMs }
+          const { heldForMs } = isHeld((await engine.renew([longer]))[0], longer.ttlMs)
+          assert(heldForMs > ttlMs, `held for ${heldForMs} ms after a renewal for ${longer.ttlMs} ms`)
+          return entered
+        })
+        await sleep(1.2 * ttlMs)
         isHeld((await engine.renew([claim]))[0], claim.ttlMs)
         await scene.gone(engine, claim)
       },
@@ -106,17 +112,20 @@ export const expiry: Group = {
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        const key = scene.key()
-        const holder = scene.claim(key, { ttlMs: scene.fairTtlMs })
-        const waiter = scene.claim(key, { ttlMs: scene.fairTtlMs })
-        await one.enter([holder])
-        await other.enter([waiter])
-        const [heldOn] = await one.enter([{ ...holder, ttlMs: scene.longTtlMs }])
-        const [waitsOn] = await other.enter([{ ...waiter, ttlMs: scene.longTtlMs }])
-        const { heldForMs } = isHeld(heldOn)
-        assert(heldForMs > scene.fairTtlMs, `held for ${heldForMs} ms only`)
-        isWaiting(waitsOn, 1)
-        await sleep(1.2 * scene.fairTtlMs)
+        const ttlMs = scene.fairTtlMs
+        const key = await scene.promptly(ttlMs, async () => {
+          const entered = scene.key()
+          const [holder, waiter] = [scene.claim(entered, { ttlMs }), scene.claim(entered, { ttlMs })]
+          await one.enter([holder])
+          await other.enter([waiter])
+          const [heldOn] = await one.enter([{ ...holder, ttlMs: scene.longTtlMs }])
+          const [waitsOn] = await other.enter([{ ...waiter, ttlMs: scene.longTtlMs }])
+          const { heldForMs } = isHeld(heldOn)
+          assert(heldForMs > ttlMs, `held for ${heldForMs} ms only`)
+          isWaiting(waitsOn, 1)
+          return entered
+        })
+        await sleep(1.2 * ttlMs)
         assert.deepEqual(await statesOf(one, key), ['held', 'waiting'])
       },
     },
@@ -212,14 +221,17 @@ export const expiry: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         for (const limit of scene.traits.sharing === 'none' ? [1] : [1, 2]) {
-          const key = scene.key()
           const ttlMs = scene.fairTtlMs
-          const claims = Array.from({ length: limit }, () => scene.claim(key, { limit, ttlMs }))
-          for (const standing of await one.enter(claims)) isHeld(standing)
-          for (const claim of claims) {
-            isHeld((await one.renew([{ ...claim, ttlMs: scene.longTtlMs, outlives: true }]))[0])
-            isHeld((await one.renew([claim]))[0])
-          }
+          const key = await scene.promptly(ttlMs, async () => {
+            const entered = scene.key()
+            const claims = Array.from({ length: limit }, () => scene.claim(entered, { limit, ttlMs }))
+            for (const standing of await one.enter(claims)) isHeld(standing)
+            for (const claim of claims) {
+              isHeld((await one.renew([{ ...claim, ttlMs: scene.longTtlMs, outlives: true }]))[0])
+              isHeld((await one.renew([claim]))[0])
+            }
+            return entered
+          })
           await sleep(1.2 * ttlMs)
           isBusy((await other.enter([scene.claim(key, { limit, wait: false })]))[0])
         }
