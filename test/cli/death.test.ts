@@ -109,10 +109,10 @@ test('run and its command stopped past the ttl: the command is dead before the n
 })
 
 test('the command stopped past the ttl: run renews, no other command gets in, and the command goes on', async () => {
-  const { run, worker } = await holding('--ttl', '1500ms', '--', 'sh', '-c', WORKER)
+  const { run, worker } = await holding('--ttl', '3s', '--', 'sh', '-c', WORKER)
   process.kill(worker, 'SIGSTOP')
   // Two ttls and more, in the words of the engine: its holder has been holding for that long.
-  await eventually('a long hold', async () => ((await show()).entries[0]?.heldMs ?? 0) > 3500)
+  await eventually('a long hold', async () => ((await show()).entries[0]?.heldMs ?? 0) > 6500)
   expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({ exit: 75 })
   const beats = world.lines('beats').length
   process.kill(worker, 'SIGCONT')

@@ -49,19 +49,19 @@ test('--at-most: TERM, and the command may tidy up; its own exit code counts', a
     'run',
     'k',
     '--at-most',
-    '200ms',
+    '2s',
     '--',
     'sh',
     '-c',
     'trap "echo tidy; exit 9" TERM; while :; do sleep 0.02; done',
   )
-  expect(ended).toMatchObject({ exit: 9, stdout: 'tidy\n', stderr: expect.stringContaining('200ms') })
+  expect(ended).toMatchObject({ exit: 9, stdout: 'tidy\n', stderr: expect.stringContaining('2s') })
 })
 
 test('--at-most: KILL after the grace, of everything the command has started', async () => {
   const deaf =
     'trap "" TERM; (while :; do sleep 0.05; done) & echo $! > child; echo ready; while :; do sleep 0.05; done'
-  const ended = await world.run('run', 'k', '--at-most', '200ms', '--grace', '300ms', '--', 'sh', '-c', deaf)
+  const ended = await world.run('run', 'k', '--at-most', '2s', '--grace', '300ms', '--', 'sh', '-c', deaf)
   expect(ended).toMatchObject({ exit: 137, stdout: 'ready\n' })
   expect(isRunning(Number(world.read('child')))).toBe(false)
 })
@@ -75,7 +75,7 @@ test('--at-most: a faster command is not touched', async () => {
 
 test('--max-hold: TERM at its end, then the lock is given back, and the exit code says that it was lost', async () => {
   const loop = 'trap "echo tidy; exit 9" TERM; while :; do sleep 0.02; done'
-  const ended = await world.run('run', 'k', '--max-hold', '200ms', '--json', '--', 'sh', '-c', loop)
+  const ended = await world.run('run', 'k', '--max-hold', '2s', '--json', '--', 'sh', '-c', loop)
   expect(ended).toMatchObject({ exit: 79, stdout: 'tidy\n', stderr: expect.stringContaining('--max-hold') })
   expect(ended.stderr).toContain('"outcome":"lost"')
   expect(await world.run('run', 'k', '-n', '--', 'true'), 'free again').toMatchObject({ exit: 0 })
@@ -83,7 +83,7 @@ test('--max-hold: TERM at its end, then the lock is given back, and the exit cod
 
 test('--max-hold: a command that does not end is over before the next one begins', async () => {
   const deaf = 'trap "" TERM; echo $$ > deaf; while :; do echo beat >> log; sleep 0.02; done'
-  const run = world.start(['run', 'k', '--ttl', '3s', '--max-hold', '300ms', '--grace', '30s', '--', 'sh', '-c', deaf])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--max-hold', '2s', '--grace', '30s', '--', 'sh', '-c', deaf])
   await eventually('a command', () => world.lines('deaf')[0])
   const next = world.start(['run', 'k', '--', 'sh', '-c', 'echo next >> log'])
   expect(await run.ended).toMatchObject({ exit: 79 })
@@ -135,7 +135,7 @@ test('--on-lost term: a command that ignores TERM is killed, with its family, be
 
 test('an engine that does not answer: the command is told to end before its deadline, and run ends with 79', async () => {
   const work = 'trap "echo told; exit" TERM; echo $HOLDFAST_TOKEN > token; while :; do sleep 0.02; done'
-  const run = world.start(['run', 'k', '--ttl', '3s', '--grace', '300ms', '--', 'sh', '-c', work])
+  const run = world.start(['run', 'k', '--ttl', '6s', '--grace', '1s', '--', 'sh', '-c', work])
   await eventually('a token', () => world.lines('token')[0])
   // A process writes to the file and does not finish: no holder can renew, and no waiter can take over.
   const database = (await loadDriver()).open(world.path('locks.db'))
