@@ -121,21 +121,21 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
   )
 
   test('stands still (SIGSTOP) for less than a ttl: leases go on, and callers that ask meanwhile are served', async () => {
-    const locks = await open('3s')
+    const locks = await open('6s')
     const lease = await locks.mutex('key').acquire()
     owned.pause()
     const asked = locks.mutex('other').acquire()
     // Until a renewal has been missed, so that there was something to notice.
-    await vi.waitFor(() => expect(lease.remainingMs).toBeLessThan(1700), LIMIT)
+    await vi.waitFor(() => expect(lease.remainingMs).toBeLessThan(3700), LIMIT)
     owned.resume()
     expect((await asked).held).toBe(true)
-    await vi.waitFor(() => expect(lease.remainingMs).toBeGreaterThan(2000), LIMIT)
+    await vi.waitFor(() => expect(lease.remainingMs).toBeGreaterThan(4000), LIMIT)
     expect(lease.signal.aborted).toBe(false)
     expect(await lease.release()).toBe(true)
   })
 
   test('stands still for longer than a ttl: the work is aborted in time, and all goes on afterwards', async () => {
-    const locks = await open('600ms')
+    const locks = await open('3s')
     const lease = await locks.mutex('key').acquire()
     const failed = vi.fn()
     owned.pause()
@@ -144,9 +144,10 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
     await vi.waitFor(() => expect(failed).toHaveBeenCalledWith(expect.any(EngineError)), LIMIT)
     owned.resume()
-    const again = await locks.mutex('key').acquire({ wait: '20s' })
+    // The outage has outlasted the ttl: what is asked while connections are made anew may be refused.
+    const again = await vi.waitFor(() => locks.mutex('key').acquire({ wait: '20s' }), LIMIT)
     expect(again.token).toBeGreaterThan(lease.token as bigint)
-    expect((await locks.mutex('other').acquire({ wait: '20s' })).held).toBe(true)
+    await vi.waitFor(async () => expect((await locks.mutex('other').acquire({ wait: '20s' })).held).toBe(true), LIMIT)
   })
 
   test('is killed and comes back empty: holders are told, and tokens go on rising', async () => {
