@@ -106,7 +106,8 @@ await describeServer('ends of sessions', findPostgres, (source) => {
       connectAsking((ask, client) => (text, values) => {
         const answer = ask(text, values)
         if (!ended && text.includes('WITH tried') && isMeant()) {
-          execFileSync(process.execPath, ['-e', END_WHEN_IDLE, database, String((client as SessionClient).processID)])
+          const pid = String((client as SessionClient).processID)
+          execFileSync(process.execPath, ['-e', END_WHEN_IDLE, database, pid], { timeout: 20_000 })
           ended = true
         }
         return answer
@@ -203,7 +204,7 @@ await describeServer('ends of sessions', findPostgres, (source) => {
     const url = new URL(database)
     url.host = `127.0.0.1:${proxy.port}`
     await using engine = await openPostgresAdvisory(url.href)
-    const place = { key: 'asked for in vain', id: 'a waiter', ttlMs: 1_000 }
+    const place = { key: 'asked for in vain', id: 'a waiter', ttlMs: 2_000 }
     const claim = { ...place, holder: 'it', weight: 1, limit: 1, wait: true }
     expect(await engine.enter([claim])).toMatchObject([{ state: 'waiting' }])
     await proxy.refuse()
