@@ -18,6 +18,8 @@ import { goOnThroughRestarts, goOnWithoutLeader, inLine, type Members, stopWitho
  * to each other here.
  */
 const ON_ONE_MEMBER = ['looking', 'order', 'stalls and clocks', 'nothing left']
+/** Three of them share two processors with all other tests. */
+const CASE_LIMIT_MS = 120_000
 
 await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
   let ensemble: EtcdEnsemble
@@ -34,7 +36,12 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
   }
 
   const othersThan = (server: EtcdServer): readonly EtcdServer[] => ensemble.servers.filter((one) => one !== server)
-  const members: Members<EtcdServer> = { open, othersThan, leader: () => ensemble.leader() }
+  const members: Members<EtcdServer> = {
+    open,
+    othersThan,
+    leader: () => ensemble.leader(),
+    state: () => ensemble.state(),
+  }
 
   conformance(
     { describe, it, afterAll },
@@ -47,10 +54,10 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
         // All at once and in good order takes them ten seconds: each tries to give its lead to another first.
         restart: (how) => (how === 'killed' ? ensemble.restart('killed') : ensemble.rollingRestart('cleanly')),
       }),
-    { atOnce: 16, only: (_, property) => !ON_ONE_MEMBER.includes(property) },
+    { atOnce: 16, limit: CASE_LIMIT_MS, only: (_, property) => !ON_ONE_MEMBER.includes(property) },
   )
 
-  describe('members in trouble', () => {
+  describe('members in trouble', { timeout: CASE_LIMIT_MS }, () => {
     afterEach(async () => {
       ensemble.heal()
       for (const { process } of ensemble.servers) {

@@ -2,14 +2,19 @@
  * What becomes of locks when members of a cluster of servers fail, and a load that notices two holders: written once,
  * for etcd, ZooKeeper, MongoDB and Redis Cluster.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { inspect } from 'node:util'
 import { expect, vi } from 'vitest'
-import type { Locks } from '../../src/index.ts'
+import { channels, type Locks } from '../../src/index.ts'
 
 /**
  * A machine on which three members take turns may take long to elect a leader. Less than a test may take: a wait that
  * is in vain says itself what it waited for.
  */
 const LIMIT = { timeout: 45_000, interval: 10 }
+/** What a failure tells besides. */
+const FAILURES_SHOWN = 10
+const INSPECTED_WITHIN_MS = 3_000
 
 export interface Member {
   readonly process?: { pause(): void; resume(): void } | undefined
@@ -26,7 +31,8 @@ export interface Members<Server extends Member> {
   state?(): Promise<string>
 }
 
-async function until<Server extends Member, Value>(
+/** Until `check` does not fail. One that is in vain says what it was for, and how the servers are. */
+export async function until<Server extends Member, Value>(
   members: Members<Server>,
   what: string,
   check: () => Value | Promise<Value>,
@@ -66,24 +72,67 @@ export async function goOnWithoutLeader<Server extends Member>(
   expect(granted.held).toBe(true)
 }
 
+/** Until `asked` has its answer, as `until`; but it is asked once. */
+async function answerOf<Server extends Member, Value>(
+  members: Members<Server>,
+  what: string,
+  asked: Promise<Value>,
+): Promise<Value> {
+  let answer: PromiseSettledResult<Value> | undefined
+  void Promise.allSettled([asked]).then(([settled]) => {
+    answer = settled
+  })
+  await until(members, what, () => expect(answer, 'its answer').toBeDefined())
+  return await asked
+}
+
+/** What clients were told of calls that failed, the last ones, while `work` was done: told if it fails. */
+async function withFailures(work: (inspected: (locks: Locks) => void) => Promise<void>, key: string): Promise<void> {
+  const failures: string[] = []
+  const heard = ({ error }: { readonly error: unknown }): void => {
+    failures.push(String(error))
+    if (failures.length > FAILURES_SHOWN) failures.shift()
+  }
+  let client: Locks | undefined
+  channels.failure.subscribe(heard)
+  try {
+    await work((locks) => {
+      client = locks
+    })
+  } catch (error) {
+    const line = await Promise.race([
+      Promise.resolve(client?.inspect(key)).then((seen) => inspect(seen), String),
+      sleep(INSPECTED_WITHIN_MS, 'no answer', { ref: false }),
+    ])
+    const { message } = error as Error
+    throw new Error(`${message}\nthe line: ${line}\nfailed last:\n${failures.join('\n')}`, { cause: error })
+  } finally {
+    channels.failure.unsubscribe(heard)
+  }
+}
+
 /** The majority is frozen: no lock is granted, holders are told in time, and all goes on when it is back. */
 export async function stopWithoutMajority<Server extends Member>(members: Members<Server>): Promise<void> {
-  const locks = await members.open('3s')
-  const lease = await locks.mutex('majority').acquire()
-  const told = vi.fn()
-  lease.signal.addEventListener('abort', told)
-  const others = members.othersThan(await members.leader())
-  for (const { process } of others) process?.pause()
-  await expect(locks.mutex('majority: new').tryAcquire()).rejects.toMatchObject({ code: 'ENGINE' })
-  await until(members, 'the loss of a lease that cannot be renewed', () => expect(told).toHaveBeenCalled())
-  expect(lease.held).toBe(false)
-  for (const { process } of others) process?.resume()
-  await Promise.all([
-    members.serving?.(),
-    until(members, 'the same lock, from servers that are back', async () =>
-      expect((await locks.mutex('majority').acquire()).held).toBe(true),
-    ),
-  ])
+  await withFailures(async (inspected) => {
+    const locks = await answerOf(members, 'a client', members.open('3s'))
+    inspected(locks)
+    const lease = await answerOf(members, 'a lock, before anything happens', locks.mutex('majority').acquire())
+    const told = vi.fn()
+    lease.signal.addEventListener('abort', told)
+    const others = members.othersThan(await answerOf(members, 'a leader', members.leader()))
+    for (const { process } of others) process?.pause()
+    const refused = expect(locks.mutex('majority: new').tryAcquire()).rejects.toMatchObject({ code: 'ENGINE' })
+    await answerOf(members, 'the refusal of a lock that no majority grants', refused)
+    await until(members, 'the loss of a lease that cannot be renewed', () => expect(told).toHaveBeenCalled())
+    expect(lease.held).toBe(false)
+    for (const { process } of others) process?.resume()
+    await Promise.all([
+      members.serving?.(),
+      until(members, 'the same lock, from servers that are back', async () =>
+        expect((await locks.mutex('majority').acquire()).held).toBe(true),
+      ),
+    ])
+  }, 'majority')
 }
 
 /** Restarts under load: there are never two holders, tokens rise, and a lease that is held goes on. */

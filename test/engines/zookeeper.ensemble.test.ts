@@ -12,7 +12,7 @@ import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { findOwnZooKeeper, type ZooKeeperServer } from '../servers/zookeeper.ts'
 import { ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.ts'
-import { goOnThroughRestarts, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
+import { goOnThroughRestarts, goOnWithoutLeader, inLine, type Members, stopWithoutMajority, until } from './members.ts'
 import { zookeeperWorld } from './zookeeper-world.ts'
 
 const LIMIT = { timeout: 45_000, interval: 10 }
@@ -103,7 +103,9 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
       ensemble.cutOff(follower)
       for (let round = 0; round < 20; round += 1)
         await locks.mutex('minority').using(async (one) => expect(one.held).toBe(true))
-      await vi.waitFor(async () => expect(await watching.mutex('minority: new').tryAcquire()).toBeDefined(), LIMIT)
+      await until(members, 'a lock, from those who are left', async () =>
+        expect(await watching.mutex('minority: new').tryAcquire()).toBeDefined(),
+      )
       expect(lease.held).toBe(true)
       expect(await lease.release()).toBe(true)
     })
@@ -131,7 +133,12 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
         expect(await ensemble.leader(othersThan(server))).not.toBe(server)
         await outside.mutex(`${which}: others`).using((one) => expect(one.held).toBe(true))
         await ensemble.heal()
-        await vi.waitFor(() => behind.mutex(`${which}: new`).using((one) => expect(one.held).toBe(true)), LIMIT)
+        await Promise.all([
+          ensemble.serving(),
+          until(members, 'a lock, where the network is whole again', () =>
+            behind.mutex(`${which}: new`).using((one) => expect(one.held).toBe(true)),
+          ),
+        ])
       },
     )
 

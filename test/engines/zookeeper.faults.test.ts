@@ -35,12 +35,13 @@ const fights = (grants: number): Readonly<Record<string, RunFight>> => ({
     fightOverRecord('counted', { ...fight, grants: grants / 4 }),
 })
 
-/** Each client has ways of its own to all servers. `trouble` is that of the servers themselves. */
+/** Each client has ways of its own to all servers. Servers of an ensemble are in trouble themselves, too. */
 async function fightOn(
   servers: readonly ZooKeeperServer[],
   run: RunFight,
-  trouble?: (chance: Dice) => Promise<void>,
+  ensemble?: ZooKeeperEnsemble,
 ): Promise<void> {
+  const trouble = ensemble === undefined ? undefined : troubleOfServers(ensemble)
   const ways = await Promise.all(
     Array.from({ length: CLIENTS }, () => Promise.all(servers.map((server) => FaultProxy.start(server)))),
   )
@@ -59,6 +60,8 @@ async function fightOn(
     })
     expect(wrong).toEqual([])
     for (const locks of clients.splice(0)) await locks.close()
+    // The last trouble may not be over yet.
+    await ensemble?.serving()
     await vi.waitFor(async () => expect(await stored(servers)).toEqual([]), LIMIT)
   } finally {
     for (const locks of clients) await locks.close()
@@ -82,7 +85,7 @@ await describeServer('locks under random faults', findOwnZooKeeper, (source) => 
     'on three servers, %s',
     async (name) => {
       await using ensemble = await ZooKeeperEnsemble.start(source.program)
-      await fightOn(ensemble.servers, onThree[name] as RunFight, troubleOfServers(ensemble))
+      await fightOn(ensemble.servers, onThree[name] as RunFight, ensemble)
     },
     limitMs,
   )

@@ -79,7 +79,7 @@ export class EtcdEnsemble implements AsyncDisposable {
           status?.leader === undefined || status.leader === '0' ? undefined : await this.#memberOf(status.leader)
         if (leader !== undefined) return leader
       }
-      if (performance.now() > giveUpAt) throw new Error('no member leads')
+      if (performance.now() > giveUpAt) throw new Error(`no member leads: ${await this.state()}`)
       await sleep(20)
     }
   }
@@ -91,9 +91,18 @@ export class EtcdEnsemble implements AsyncDisposable {
     for (;;) {
       const leader = await this.leader(other)
       if (leader !== server) return leader
-      if (performance.now() > giveUpAt) throw new Error('the others have no leader of their own')
+      if (performance.now() > giveUpAt) throw new Error(`the others have no leader of their own: ${await this.state()}`)
       await sleep(20)
     }
+  }
+
+  /** What each member says of itself, in one line: who leads, and how far it is. */
+  async state(): Promise<string> {
+    const said = this.servers.map(async (server) => {
+      const told = await statusOf(server).catch((error: Error) => error.message)
+      return `${server.port}: ${typeof told === 'string' ? told : JSON.stringify(told)}`
+    })
+    return (await Promise.all(said)).join('; ')
   }
 
   /** Nothing passes between this member and the others. Clients still reach it. */

@@ -16,8 +16,14 @@ import { type ZooKeeperProgram, ZooKeeperServer, type ZooKeeperServerOptions } f
 const MEMBERS = 3
 /** Less than a test or a hook may take: what is not so by then says how the servers are. */
 const PATIENCE_MS = 45_000
-/** How often in a row servers that have a leader may let a client wait in vain for a session, which takes seconds. */
+/**
+ * How often in a row servers that have a leader, and in which writes wait, may let a client wait in vain for a session,
+ * which takes seconds, without getting on.
+ */
 const TRIES = 4
+/** What is shown of the answers to `srvr` and `mntr`. */
+const SHOWN = /^(?:Mode|Zxid|Outstanding|Connections): .*$/gm
+const COUNTED = /^zk_(?:synced_followers|pending_syncs|outstanding_requests)\s.*$/gm
 /** Those who follow connect to one who was elected a moment ago, and who does not listen yet. */
 const LEADING_SOON_MS = 2_000
 /**
@@ -80,6 +86,8 @@ function greetingFrom(wayBack: Gate, bytes: Buffer): Buffer {
 export class ZooKeeperEnsemble implements AsyncDisposable {
   readonly servers: readonly ZooKeeperServer[]
   readonly #gates: readonly Gate[]
+  /** Those through which nothing passes. */
+  readonly #cut = new Set<Gate>()
 
   static async start(
     program: ZooKeeperProgram,
@@ -152,11 +160,20 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
   /** What each server says of itself, in one line: which part it has, how far it is, and what waits in it. */
   async state(): Promise<string> {
     const said = this.servers.map(async (server) => {
-      const answer = await server.ask('srvr').catch((error: Error) => error.message)
-      const told = answer.match(/^(?:Mode|Zxid|Outstanding|Connections): .*$/gm)?.join(', ')
-      return `${server.port}: ${told ?? (answer.trim() || 'no answer')}`
+      const ask = (word: string): Promise<string> => server.ask(word).catch((error: Error) => error.message)
+      const [answer, numbers] = await Promise.all([ask('srvr'), ask('mntr')])
+      const told = [...(answer.match(SHOWN) ?? []), ...(numbers.match(COUNTED) ?? [])].join(', ').replaceAll('\t', ' ')
+      return `${server.port}: ${told || answer.trim() || 'no answer'}`
     })
     return (await Promise.all(said)).join('; ')
+  }
+
+  /** How far the servers are, if writes wait in one of them. Undefined, too, if not all of them answer. */
+  async #waitingAt(): Promise<string | undefined> {
+    const said = await Promise.all(this.servers.map((server) => server.ask('srvr').catch(() => '')))
+    const waiting = said.some((one) => Number(/^Outstanding: (\d+)$/m.exec(one)?.[1] ?? 0) > 0)
+    const zxids = said.map((one) => /^Zxid: (.*)$/m.exec(one)?.[1])
+    return waiting && !zxids.includes(undefined) ? zxids.join(', ') : undefined
   }
 
   /**
@@ -164,15 +181,21 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
    * comes back to its leader, while a write is not decided, may acknowledge the write before its coming back. The
    * leader takes the one for the other. If that was the last acknowledgement it needed, neither this write nor any
    * later one is ever done, though all servers say that they lead and follow. Only another leader ends that: then the
-   * one that leads is restarted.
+   * one that leads is restarted. Servers that are merely slow get on meanwhile, and are left alone.
    */
   async serving(): Promise<void> {
     const giveUpAt = performance.now() + PATIENCE_MS
-    for (let tries = 1; ; tries += 1) {
+    let [inVain, at]: [number, string | undefined] = [0, undefined]
+    for (;;) {
       await this.settled()
       if (await this.#writes()) return
       if (performance.now() > giveUpAt) throw new Error(`no write is done: ${await this.state()}`)
-      if (tries % TRIES === 0) await this.restartLeader('killed')
+      const before = at
+      at = await this.#waitingAt()
+      inVain = at === undefined ? 0 : at === before ? inVain + 1 : 1
+      if (inVain < TRIES) continue
+      await this.restartLeader('killed')
+      inVain = 0
     }
   }
 
@@ -197,17 +220,26 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
   /** Nothing passes between this server and the others, and none of them is told. Clients still reach it. */
   cutOff(server: ZooKeeperServer): void {
     const number = this.servers.indexOf(server) + 1
-    for (const { from, to, leading, electing } of this.#gates) {
-      if (from !== number && to !== number) continue
-      leading.blackHole()
-      electing.blackHole()
+    for (const gate of this.#gates) {
+      if (gate.from !== number && gate.to !== number) continue
+      this.#cut.add(gate)
+      gate.leading.blackHole()
+      gate.electing.blackHole()
     }
   }
 
+  /**
+   * The ways that were cut are open again, for new connections. Others are left alone: servers whose leader goes while
+   * writes are under way can stop for good (see `serving`).
+   */
   async heal(): Promise<void> {
-    for (const proxy of this.#proxies) {
-      proxy.reset()
-      await proxy.heal()
+    const healing = [...this.#cut]
+    this.#cut.clear()
+    for (const { leading, electing } of healing) {
+      for (const proxy of [leading, electing]) {
+        proxy.reset()
+        await proxy.heal()
+      }
     }
   }
 
@@ -231,11 +263,7 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
     for (const { process } of this.servers) process?.resume()
     await Promise.all([
       ...this.servers.map((server) => server[Symbol.asyncDispose]()),
-      ...this.#proxies.map((proxy) => proxy[Symbol.asyncDispose]()),
+      ...this.#gates.flatMap(({ leading, electing }) => [leading, electing].map((one) => one[Symbol.asyncDispose]())),
     ])
-  }
-
-  get #proxies(): readonly FaultProxy[] {
-    return this.#gates.flatMap(({ leading, electing }) => [leading, electing])
   }
 }
