@@ -108,8 +108,10 @@ test('on a stand-in, a refusal of the second attempt does not hide that the firs
   timeout: LIMIT_MS,
 }, async () => {
   await using proxy = await FaultProxy.start({ port: server.port })
-  // One connection: else the second attempt may meet another that was cut as well, and there is no third.
-  await using engine = await openMongodb(`${server.urlThrough(proxy.port)}&maxPoolSize=1`, { listen: false })
+  // One connection: else the second attempt may meet another that was cut as well, and there is no third. And a monitor
+  // that is not about to ask: one whose question is cut, too, ends the connection of the second attempt.
+  const settings = 'maxPoolSize=1&serverMonitoringMode=poll&heartbeatFrequencyMS=600000'
+  await using engine = await openMongodb(`${server.urlThrough(proxy.port)}&${settings}`, { listen: false })
   await engine.inspect('warm up')
   const claim = newClaim('repeated')
   const { written } = server
