@@ -2,11 +2,12 @@
  * The conformance suite has teeth: engines that break one promise each fail the cases that are about it. And it is
  * honest: what does not apply is not called passed.
  */
-
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
 import { groups } from '../../conformance/cases/index.ts'
 import { delegate } from '../../conformance/delegate.ts'
 import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
+import type { Engine } from '../../src/core/engine.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import type { Defect } from './broken/defect.ts'
 import { drawDefects } from './broken/draws.ts'
@@ -93,6 +94,27 @@ test('every case can fail: some broken engine shows it, or it is not about engin
   const shown = new Set(defects.flatMap(({ fails }) => fails.map(sentence)))
   const others = names.map(sentence).filter((name) => !shown.has(name) && !ABOUT_PROCESSES.test(name))
   expect(new Set(others)).toEqual(new Set([...ABOUT_THE_CORE, LAST]))
+})
+
+test('an engine that is late once, as on a busy machine, fails no case for it; one that is wrong in time does', async () => {
+  const world = (standing: object) => (): World => {
+    let calls = 0
+    const engine = memory()
+    const renew: Engine['renew'] = async (places) => {
+      calls += 1
+      // Longer than the entry lives.
+      if (calls === 1) await sleep(1_000)
+      const standings = await engine.renew(places)
+      return standings.map((one) => (one.state === 'held' ? { ...one, ...standing } : one))
+    }
+    return { engine: () => delegate(engine, { renew }) }
+  }
+  const wanted = 'a renewal sets the expiry anew, to the ttl that it names'
+  expect(await outcomeOf(world({}), wanted)).toMatchObject({ outcome: 'passed' })
+  expect(await outcomeOf(world({ heldForMs: 1 }), wanted)).toMatchObject({
+    outcome: 'failed',
+    error: { message: expect.stringContaining('held for 1 ms after a renewal') },
+  })
 })
 
 test('a rejection that is not handled fails the case', async () => {
