@@ -32,24 +32,29 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
     afterAll(async () => (await starting)[Symbol.asyncDispose]())
   })
 
-  describe('in a fail-over', () => {
-    let deployment: SentinelDeployment
-    const opened: Locks[] = []
+  let deployment: SentinelDeployment
+  const opened: Locks[] = []
 
-    async function open(ttl: '2s' | '60s', more = ''): Promise<Locks> {
-      const locks = createLocks(await openRedis(deployment.url + more), { ttl })
-      opened.push(locks)
-      return locks
-    }
+  async function open(ttl: '2s' | '60s', more = ''): Promise<Locks> {
+    const locks = createLocks(await openRedis(deployment.url + more), { ttl })
+    opened.push(locks)
+    return locks
+  }
 
+  /** A deployment for each test of the suite that calls this. */
+  function withDeployment(options: { readonly steady?: boolean } = {}): void {
     beforeEach(async () => {
-      deployment = await SentinelDeployment.start(program)
+      deployment = await SentinelDeployment.start(program, options)
     })
 
     afterEach(async () => {
       await Promise.all(opened.splice(0).map((locks) => locks.close()))
       await deployment[Symbol.asyncDispose]()
     })
+  }
+
+  describe('while no other master is chosen', () => {
+    withDeployment({ steady: true })
 
     test('a frozen sentinel, first in the URL, keeps no client away, and nothing is printed', async () => {
       const printed = vi.spyOn(console, 'error').mockImplementation(() => undefined)
@@ -65,6 +70,25 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       await vi.waitFor(() => expect(second.remainingMs).toBeLessThan(54_000), LIMIT)
       expect(printed.mock.calls).toEqual([])
     })
+
+    test('a fail-over that is announced while a sentinel is asked for the master ends no client', async () => {
+      const { hosts, name = '' } = parseUrl(deployment.url)
+      const client = new Redis({ sentinels: [...hosts], name, failoverDetector: true })
+      const wire = new IoredisWire(client, systemClock, { owned: true })
+      onTestFinished(() => wire.close())
+      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
+      // What the look-out of ioredis does then, at that moment.
+      const { connector } = client as unknown as { readonly connector: { disconnect(): void } }
+      const ended = new Promise((resolve) => client.once('end', resolve))
+      client.once('connecting', () => connector.disconnect())
+      client.disconnect(true)
+      await ended
+      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
+    })
+  })
+
+  describe('in a fail-over', () => {
+    withDeployment()
 
     test.each(['kill', 'pause'] as const)(
       '%s of the master, under load: work goes on, and tokens of a key rise',
@@ -130,21 +154,6 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       const next = await acquired(other)
       expect(next.token).toBeGreaterThan(lease.token as bigint)
       await vi.waitFor(() => expect(lease.signal.reason).toBeInstanceOf(LeaseLostError), LIMIT)
-    })
-
-    test('a fail-over that is announced while a sentinel is asked for the master ends no client', async () => {
-      const { hosts, name = '' } = parseUrl(deployment.url)
-      const client = new Redis({ sentinels: [...hosts], name, failoverDetector: true })
-      const wire = new IoredisWire(client, systemClock, { owned: true })
-      onTestFinished(() => wire.close())
-      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
-      // What the look-out of ioredis does then, at that moment.
-      const { connector } = client as unknown as { readonly connector: { disconnect(): void } }
-      const ended = new Promise((resolve) => client.once('end', resolve))
-      client.once('connecting', () => connector.disconnect())
-      client.disconnect(true)
-      await ended
-      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
     })
 
     test('with durability, a lock that was granted a moment ago survives', async () => {

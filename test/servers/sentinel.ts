@@ -67,13 +67,13 @@ export class SentinelDeployment implements AsyncDisposable {
   async failOver(
     how: 'kill' | 'stop' | 'pause' = 'kill',
   ): Promise<{ readonly old: RedisServer; readonly new: RedisServer }> {
-    const old = await this.master()
+    const old = await until('a master that all sentinels name', () => this.master())
     await old.process?.[how]()
-    await until('another master', async () => {
-      const next = await this.master()
-      return next !== old && (await role(next)) === 'master'
+    const next = await until('another master', async () => {
+      const named = await this.master()
+      return named !== old && (await role(named)) === 'master' && named
     })
-    return { old, new: await this.master() }
+    return { old, new: next }
   }
 
   /** End the master, and have it back, as a replica of the one that came in its place. */
@@ -170,9 +170,11 @@ async function role(server: RedisServer): Promise<unknown> {
 }
 
 /** Whatever fails meanwhile counts as "not yet". */
-async function until(what: string, check: () => Promise<boolean>): Promise<void> {
+async function until<Found extends object | true>(what: string, check: () => Promise<Found | false>): Promise<Found> {
   const giveUpAt = performance.now() + PATIENCE_MS
-  while (!(await check().catch(() => false))) {
+  for (;;) {
+    const found = await check().catch(() => false as const)
+    if (found !== false) return found
     if (performance.now() > giveUpAt) throw new Error(`never happened: ${what}`)
     await sleep(20)
   }
