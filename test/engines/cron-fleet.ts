@@ -4,16 +4,19 @@ import { once } from 'node:events'
 import { dirname } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { dice } from '../../conformance/chance.ts'
 import { builtModule } from '../built.ts'
 import type { WrongClocks } from '../servers/clock.ts'
 
+/** Where chance begins: in what befalls the hosts, and in how long they work. */
+export const SEED: number = Number(process.env.HOLDFAST_SEED ?? Date.now() % 1_000_000)
 /** By how much the clocks of the eight hosts are ahead. */
 const AHEAD_MS = [0, 1_500, 4_000, 60_000, -2_000, -7_000, -60_000, 3_600_000]
 const SHORTEST_LIFE_MS = 500
 const LONGEST_LIFE_MS = 2_500
-const STOPPED_SHARE = 0.3
-/** How often to look for a host that works once more, before any other will do. */
-const WORKING_SHARE = 0.99
+const STOPPED_PERCENT = 30
+/** Once in so many looks for a host that works, another one will do. */
+const LOOKS_FOR_WORKING = 100
 const WORK_WITHIN_MS = 1_000
 /** The ttl is two seconds. */
 const STOPPED_MS = 3_500
@@ -31,16 +34,23 @@ export interface Told {
 
 export class CronFleet implements AsyncDisposable {
   readonly told: Told[] = []
+  readonly #chance = dice(SEED)
   readonly #hosts: ChildProcess[] = []
   readonly #start: (index: number) => ChildProcess
   /** The host that has begun to work last, and works. */
   #working: number | undefined
   #over = false
+  #started = 0
 
   constructor(how: 'holdfast' | 'set-nx', url: string, clocks: WrongClocks) {
     const modules = dirname(builtModule('src/index.ts'))
     this.#start = (index) => {
-      const env = { ...process.env, ...clocks.env(AHEAD_MS[index] as number) }
+      this.#started += 1
+      const env = {
+        ...process.env,
+        ...clocks.env(AHEAD_MS[index] as number),
+        HOLDFAST_SEED: String(SEED + this.#started),
+      }
       const child = spawn(process.execPath, ['test/engines/cron.child.mjs', how, modules, url], {
         env,
         stdio: ['ignore', 'pipe', 'inherit'],
@@ -72,9 +82,9 @@ export class CronFleet implements AsyncDisposable {
     const until = performance.now() + ms
     const harmed = { killed: 0, stopped: 0 }
     while (performance.now() < until && !this.#over) {
-      await sleep(rarity * (SHORTEST_LIFE_MS + Math.random() * (LONGEST_LIFE_MS - SHORTEST_LIFE_MS)))
+      await sleep(rarity * (SHORTEST_LIFE_MS + this.#chance.below(LONGEST_LIFE_MS - SHORTEST_LIFE_MS)))
       const index = await this.#victim()
-      if (Math.random() < STOPPED_SHARE) {
+      if (this.#chance.below(100) < STOPPED_PERCENT) {
         void stopAndGoOn(this.#hosts[index] as ChildProcess)
         harmed.stopped += 1
       } else {
@@ -89,8 +99,9 @@ export class CronFleet implements AsyncDisposable {
   /** A host that works, mostly. */
   async #victim(): Promise<number> {
     const until = performance.now() + WORK_WITHIN_MS
-    while (Math.random() < WORKING_SHARE && this.#working === undefined && performance.now() < until) await sleep(5)
-    return this.#working ?? Math.floor(Math.random() * this.#hosts.length)
+    while (!this.#chance.oneIn(LOOKS_FOR_WORKING) && this.#working === undefined && performance.now() < until)
+      await sleep(5)
+    return this.#working ?? this.#chance.below(this.#hosts.length)
   }
 
   /** The ticks of a job that were begun, each as often as it was. */

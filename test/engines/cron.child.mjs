@@ -1,14 +1,16 @@
 /**
  * A host with jobs. Its wall clock may be wrong: it knows by how much, and says what time it really is.
  *
- * `cron.child.mjs holdfast MODULES URL`: the two jobs of the test, by `cron()`. `cron.child.mjs set-nx _ URL`: what
- * people write by hand. Each line that it prints is a run that begins or ends, as JSON.
+ * `cron.child.mjs holdfast MODULES URL`: the two jobs of the test, by `cron()`. `cron.child.mjs set-nx MODULES URL`:
+ * what people write by hand. Each line that it prints is a run that begins or ends, as JSON.
  */
 import { writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const [, , how, modules, url] = process.argv
 const aheadMs = Number(process.env.HOLDFAST_CLOCK_AHEAD ?? 0)
+const { dice } = await import(`${modules}/../conformance/chance.js`)
+const chance = dice(Number(process.env.HOLDFAST_SEED))
 const SHORTEST_MS = 20
 const LONGEST_MS = 350
 
@@ -17,7 +19,7 @@ const tell = (message) => writeSync(1, `${JSON.stringify(message)}\n`)
 
 async function work(job, tick, attempt) {
   tell({ step: 'begin', job, tick, attempt, at: Date.now() - aheadMs })
-  await sleep(SHORTEST_MS + Math.random() * (LONGEST_MS - SHORTEST_MS))
+  await sleep(SHORTEST_MS + chance.below(LONGEST_MS - SHORTEST_MS))
   tell({ step: 'end', job, tick, attempt })
 }
 
