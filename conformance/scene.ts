@@ -206,7 +206,7 @@ export class Scene implements AsyncDisposable {
       return (await this.eventually(`a look that takes less than ${withinMs} ms`, lookInTime)).seen
     } catch (error) {
       if (late === undefined) throw error
-      throw new Error(`${(error as Error).message}; the last one failed: ${late.error}`, { cause: late.error })
+      throw new Error(`${(error as Error).message}; the last one failed: ${String(late.error)}`, { cause: late.error })
     }
   }
 
