@@ -13,6 +13,7 @@ import { type MongodbClient, type MongodbEngine, mongodb } from '../../src/engin
 import { createLocks } from '../../src/locks.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 
+/** Less than the driver takes to give up a server that stands still. */
 const LIMIT_MS = 15_000
 
 const DRIVERS: Readonly<Record<string, (url: string, options: object) => MongodbClient>> = {
@@ -61,32 +62,28 @@ describe('on a stand-in', () => {
       ...{ fieldsAsRaw: { entries: true, cursor: true }, retryWrites: false, monitorCommands: true },
     }
 
-    test.each([{}, odd, strange])(
-      'set to %o keeps locks: in turn, with a token, told at once',
-      { timeout: LIMIT_MS },
-      async (set) => {
-        const client = DRIVERS[driver]?.(server.url, set) as MongodbClient
-        const [one, other] = [mongodb({ client }), mongodb({ client })]
-        const [locks, waiters] = [createLocks(one, { ttl: '10s' }), createLocks(other, { ttl: '10s' })]
-        try {
-          const key = `${driver} ${Object.keys(set).length}`
-          const lease = await locks.mutex(key).acquire()
-          const waiting = waiters.mutex(key).acquire()
-          await expect.poll(async () => (await one.inspect(key)).entries.length).toBe(2)
-          expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
-          expect(await lease.release()).toBe(true)
-          const next = await waiting
-          expect(next.token).toBeGreaterThan(lease.token as bigint)
-          // Many keys at once go another way.
-          const keys = Array.from({ length: 12 }, (_, index) => `${key} ${index}`)
-          const many = await Promise.all(keys.map((each) => locks.mutex(each).acquire()))
-          expect(await Promise.all(many.map((each) => each.release()))).toEqual(keys.map(() => true))
-        } finally {
-          await Promise.all([locks.close(), waiters.close()])
-          await client.close()
-        }
-      },
-    )
+    test.each([{}, odd, strange])('set to %o keeps locks: in turn, with a token, told at once', async (set) => {
+      const client = DRIVERS[driver]?.(server.url, set) as MongodbClient
+      const [one, other] = [mongodb({ client }), mongodb({ client })]
+      const [locks, waiters] = [createLocks(one, { ttl: '10s' }), createLocks(other, { ttl: '10s' })]
+      try {
+        const key = `${driver} ${Object.keys(set).length}`
+        const lease = await locks.mutex(key).acquire()
+        const waiting = waiters.mutex(key).acquire()
+        await expect.poll(async () => (await one.inspect(key)).entries.length).toBe(2)
+        expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
+        expect(await lease.release()).toBe(true)
+        const next = await waiting
+        expect(next.token).toBeGreaterThan(lease.token as bigint)
+        // Many keys at once go another way.
+        const keys = Array.from({ length: 12 }, (_, index) => `${key} ${index}`)
+        const many = await Promise.all(keys.map((each) => locks.mutex(each).acquire()))
+        expect(await Promise.all(many.map((each) => each.release()))).toEqual(keys.map(() => true))
+      } finally {
+        await Promise.all([locks.close(), waiters.close()])
+        await client.close()
+      }
+    })
   })
 
   test('a client that was brought is left open, without a listener of ours but one for its errors', async () => {
@@ -102,7 +99,7 @@ describe('on a stand-in', () => {
     }
   })
 
-  test('a waiter is told of its grant with its token, by the change stream', { timeout: LIMIT_MS }, async () => {
+  test('a waiter is told of its grant with its token, by the change stream', async () => {
     const [client, holding] = [new MongoClient(server.url), new MongoClient(server.url)]
     const [waits, holds] = [mongodb({ client }), mongodb({ client: holding })]
     try {
@@ -145,7 +142,7 @@ describe('on a stand-in', () => {
     }
   })
 
-  test('a stream that ends as soon as it is open is opened less and less often', { timeout: LIMIT_MS }, async () => {
+  test('a stream that ends as soon as it is open is opened less and less often', async () => {
     // As behind a router that sends the next question to another server.
     await using failing = await StandIn.start({ replicaSet: true })
     const client = new MongoClient(failing.url)
@@ -162,14 +159,14 @@ describe('on a stand-in', () => {
       const data = { failCommands: ['getMore'], errorCode: 43 }
       await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
       await engine.subscribe(() => undefined)
-      await expect.poll(() => delays, { timeout: LIMIT_MS }).toContain(320)
+      await expect.poll(() => delays).toContain(320)
     } finally {
       await engine[Symbol.asyncDispose]()
       await client.close()
     }
   })
 
-  test('observers are told of changes of their lines, and when the stream was cut', { timeout: LIMIT_MS }, async () => {
+  test('observers are told of changes of their lines, and when the stream was cut', async () => {
     await using cut = await StandIn.start({ replicaSet: true })
     const client = new MongoClient(cut.url)
     const engine = mongodb({ client })
@@ -189,7 +186,7 @@ describe('on a stand-in', () => {
       await client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
       // The question that is under way is answered before; what is told then is told once more by the gap.
       await engine.enter([claimOf('a')])
-      await expect.poll(() => heard.a, { timeout: LIMIT_MS }).toBeGreaterThan(3)
+      await expect.poll(() => heard.a).toBeGreaterThan(3)
       await a[Symbol.asyncDispose]()
     } finally {
       await engine[Symbol.asyncDispose]()
@@ -222,9 +219,7 @@ describe('on a stand-in', () => {
     }
   })
 
-  test('a stream whose collection is dropped is opened anew, and said to have a gap', {
-    timeout: LIMIT_MS,
-  }, async () => {
+  test('a stream whose collection is dropped is opened anew, and said to have a gap', async () => {
     const client = new MongoClient(server.url)
     const engine = mongodb({ client, collection: 'dropped' })
     try {
@@ -297,9 +292,7 @@ describe('a stand-in that fails', () => {
     }
   })
 
-  test('gone: a call is not applied, and waiters are rechecked when it is back', {
-    timeout: 2 * LIMIT_MS,
-  }, async () => {
+  test('gone: a call is not applied, and waiters are rechecked when it is back', async () => {
     await using server = await StandIn.start({ replicaSet: true })
     const client = new MongoClient(server.url, { serverSelectionTimeoutMS: 500 })
     const engine = mongodb({ client })

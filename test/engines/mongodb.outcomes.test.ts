@@ -15,7 +15,7 @@ import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 
 const LIMIT = { timeout: 20_000, interval: 10 }
-const LIMIT_MS = 30_000
+const LIMIT_MS = 120_000
 const HOUR_MS = 3_600_000
 const WRITES = ['findAndModify', 'update']
 
