@@ -18,8 +18,6 @@ import { goOnThroughRestarts, goOnWithoutLeader, inLine, type Members, stopWitho
  * to each other here.
  */
 const ON_ONE_MEMBER = ['looking', 'order', 'stalls and clocks', 'nothing left']
-/** Three of them share two processors with all other tests. */
-const CASE_LIMIT_MS = 120_000
 
 await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
   let ensemble: EtcdEnsemble
@@ -54,10 +52,10 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
         // All at once and in good order takes them ten seconds: each tries to give its lead to another first.
         restart: (how) => (how === 'killed' ? ensemble.restart('killed') : ensemble.rollingRestart('cleanly')),
       }),
-    { atOnce: 16, limit: CASE_LIMIT_MS, only: (_, property) => !ON_ONE_MEMBER.includes(property) },
+    { atOnce: 16, only: (_, property) => !ON_ONE_MEMBER.includes(property) },
   )
 
-  describe('members in trouble', { timeout: CASE_LIMIT_MS }, () => {
+  describe('members in trouble', () => {
     afterEach(async () => {
       ensemble.heal()
       for (const { process } of ensemble.servers) {
