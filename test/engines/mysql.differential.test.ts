@@ -147,7 +147,7 @@ await describeServer('MariaDB under a clock of ours', Clockwork.mariadb, ({ cloc
     // one. By that of the server, no sleep is over.
     const options = { ttl: '7200s', callTimeout: '20s' } as const
     const dead = await openMysql(server.url, { listen: false })
-    await dead.enter([{ ...claimOf('dead'), ttlMs: 100_000 }])
+    await dead.enter([{ ...claimOf('dead'), ttlMs: 200_000 }])
     await using waits = createLocks(await openMysql(server.url), options)
     const waiting = waits.mutex('dead').acquire()
     await vi.waitFor(async () => expect((await waits.inspect('dead')).entries).toHaveLength(2), { timeout: 30_000 })
@@ -155,7 +155,7 @@ await describeServer('MariaDB under a clock of ours', Clockwork.mariadb, ({ cloc
     const claim = claimOf('dead')
     await passing.enter([claim])
     await passing.leave([claim])
-    clock.advance(150_000)
+    clock.advance(300_000)
     const hand = await server.connect()
     await hand.query('begin')
     await hand.query('select floor from holdfast_meta for update')
