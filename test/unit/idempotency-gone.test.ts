@@ -22,35 +22,63 @@ const SERVERS: Readonly<Record<string, (keys: Idempotency, handler: Handler) => 
   Express: (keys, handler) => serving(express().post('/', keys.node, handler)),
 }
 
+type Way = (source: PassThrough, response: ServerResponse, settled: () => void) => unknown
+
+/** They hear that their client has gone when the response is made. */
+const WAYS: Readonly<Record<string, Way>> = {
+  pipe: (source, response, settled) => {
+    source.pipe(response).once('close', settled)
+  },
+  pipeline: (source, response, settled) => {
+    pipeline(source, response).then(settled, settled)
+  },
+  'pipeline with a callback': (source, response, settled) => {
+    pipelineOf(source, response, settled)
+  },
+}
+
 describe('a response that is streamed to a client that has gone is stored', () => {
-  const ways: Readonly<Record<string, (source: PassThrough, response: ServerResponse) => unknown>> = {
-    pipe: (source, response) => source.pipe(response),
-    // It rejects when it hears that its client has gone. By then the response is made.
-    pipeline: (source, response) => pipeline(source, response).catch(() => {}),
-  }
-  test.each(Object.keys(SERVERS).flatMap((name) => Object.keys(ways).map((way) => [name, way])))(
-    '%s, %s',
-    async (name, way) => {
-      const [begun, gone] = [gate(), gate()]
+  const whens = ['before the key is looked up', 'before the stream', 'in the middle of it']
+  const ways = Object.keys(WAYS).flatMap((way) => whens.map((when) => [way, when] as const))
+  test.each(Object.keys(SERVERS).flatMap((name) => ways.map((way) => [name, ...way] as const)))(
+    '%s, %s, gone %s',
+    async (name, way, when) => {
+      const [begun, piped, gone, settled] = [gate(), gate(), gate(), gate()]
       const source = new PassThrough()
-      let [handled, told] = [0, 0]
-      const port = await (SERVERS[name] as (typeof SERVERS)[string])(keysOf(), (request, response) => {
+      let [handled, told, toldBefore] = [0, 0, 0]
+      const keys = keysOf()
+      const watched: Idempotency = {
+        ...keys,
+        node: (request, response, next) => {
+          if (handled > 0) return keys.node(request, response, next)
+          response.once('close', () => {
+            toldBefore += 1
+            gone.open()
+          })
+          request.socket.once('close', () => gone.open())
+          begun.open()
+          const go = (): void => keys.node(request, response, next)
+          return when === whens[0] ? void response.once('close', go) : go()
+        },
+      }
+      const port = await (SERVERS[name] as (typeof SERVERS)[string])(watched, async (_, response) => {
         handled += 1
         response.once('close', () => {
           told += 1
         })
-        ;(ways[way] as (typeof ways)[string])(source, response)
+        if (when === whens[1]) await gone.opened
+        ;(WAYS[way] as Way)(source, response, () => settled.open())
         source.write('pa')
-        request.socket.once('close', () => gone.open())
-        begun.open()
+        piped.open()
       })
-      await goWhen(begun.opened, port)
-      await gone.opened
+      await goWhen(when === whens[2] ? piped.opened : begun.opened, port)
+      await Promise.all([gone.opened, piped.opened])
       expect(told, 'while the response is made').toBe(0)
       source.end('id')
       await expect.poll(() => replay(port)).toEqual([200, 'paid', 'true'])
       expect(handled).toBe(1)
-      await expect.poll(() => told).toBe(1)
+      await settled.opened
+      expect([told, toldBefore]).toEqual([1, 1])
     },
   )
 })

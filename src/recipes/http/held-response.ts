@@ -40,6 +40,9 @@ function endWith(response: ServerResponse, body: Buffer): void {
 
 type Callback = () => void
 
+/** What says that its connection has ended, to those who ask: a stream of Node that is piped into it stops then. */
+const CLOSED_FLAGS = ['destroyed', 'closed'] as const
+
 /** What its handler calls, and the one that tells it of events. */
 type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'destroy' | 'emit'>
 
@@ -58,8 +61,10 @@ export class HeldResponse {
   #atEnd: Head | undefined
   #state: 'held' | 'overflown' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
-  /** Its connection has ended, and the handler has not been told. */
-  #closed = false
+  /** Its connection has ended, and the handler has not been told: what its flags were. */
+  #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
+  /** They were told before it was held, and would count it twice. */
+  readonly #toldBefore: ReadonlySet<unknown>
   #settle!: (made: MadeResponse) => void
   #fail!: (error: unknown) => void
   /** Settles `made` for a response that was too large to be held back: it was made, and cannot be stored. */
@@ -84,6 +89,8 @@ export class HeldResponse {
       destroy: (error?: Error) => this.#destroy(error),
       emit: (...given: unknown[]) => this.#emit(given),
     })
+    this.#toldBefore = new Set(response.closed ? response.rawListeners('close') : [])
+    if (response.destroyed) this.#hideClose()
   }
 
   /** It is no longer that of the handler: ended, destroyed, or taken from it. */
@@ -146,10 +153,32 @@ export class HeldResponse {
     this.#tellClose()
   }
 
+  #hideClose(): void {
+    if (this.#closed !== undefined) return
+    const response = this.#response
+    const flags = CLOSED_FLAGS.filter((flag) => flag in response)
+    this.#closed = flags.map((flag) => [flag, Object.getOwnPropertyDescriptor(response, flag)])
+    for (const flag of flags)
+      Object.defineProperty(response, flag, { value: false, configurable: true, writable: true })
+  }
+
   #tellClose(): void {
-    if (!this.#closed) return
-    this.#closed = false
-    process.nextTick(() => this.#response.emit('close'))
+    if (this.#closed === undefined) return
+    const response = this.#response
+    for (const [flag, own] of this.#closed) {
+      Reflect.deleteProperty(response, flag)
+      if (own !== undefined) Object.defineProperty(response, flag, own)
+    }
+    this.#closed = undefined
+    process.nextTick(() => {
+      if (this.#toldBefore.size === 0) response.emit('close')
+      else this.#tellOthers()
+    })
+  }
+
+  #tellOthers(): void {
+    for (const listener of this.#response.rawListeners('close'))
+      if (!this.#toldBefore.has(listener)) Reflect.apply(listener, this.#response, [])
   }
 
   #callBack(): void {
@@ -161,12 +190,12 @@ export class HeldResponse {
   }
 
   /**
-   * A stream that is piped into a response stops at its `close`, and never ends it then. So the handler is told that
-   * its client has gone when it has made its response.
+   * A stream that is piped into a response stops at its `close`, and never ends it then; and so does one that finds it
+   * closed. So the handler is told that its client has gone when it has made its response.
    */
   #emit(given: readonly unknown[]): boolean {
     if (given[0] !== 'close' || this.hasOverflown) return this.#callOwn('emit', given)
-    this.#closed = true
+    this.#hideClose()
     return true
   }
 
