@@ -1,11 +1,11 @@
 /** Handlers that fail, clients that go away, and responses that are not as usual: no key may be stuck, or unguarded. */
-import type { RequestListener, Server } from 'node:http'
+import type { RequestListener, Server, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { serve } from '@hono/node-server'
 import express from 'express'
 import fastify from 'fastify'
 import { Hono } from 'hono'
-import { expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { ClosedError, KeyReusedError, LeaseLostError, ReplayedFailureError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
@@ -278,4 +278,52 @@ test('Hono: headers that middleware before has told the context are those of a r
   expect([first.headers.get('x-request-id'), again.headers.get('x-request-id')]).toEqual(['1', '2'])
   for (const { headers } of [first, again]) expect(headers.get('content-type')).toContain('text/plain')
   for (const { headers } of [first, again]) expect(headers.getSetCookie()).toEqual(['a=1'])
+})
+
+describe('what is thrown is an error of the request, whatever it is: nothing is handled that is not guarded', () => {
+  const thrown: Readonly<Record<string, unknown>> = {
+    undefined: undefined,
+    null: null,
+    'an empty string': '',
+    'what Express takes for a way on': 'route',
+    'an object without a prototype': Object.create(null),
+  }
+  type Handle = (response: ServerResponse) => unknown
+  const servers: Readonly<Record<string, (keys: Idempotency, handle: Handle) => Promise<number>>> = {
+    'node:http, next takes nothing': (keys, handle) =>
+      serving((request, response) => keys.node(request, response, () => handle(response))),
+    'node:http, next takes an error': (keys, handle) =>
+      serving((request, response) =>
+        keys.node(request, response, (error) =>
+          error === undefined || error === null ? handle(response) : void response.writeHead(500).end(),
+        ),
+      ),
+    Express: (keys, handle) => {
+      const app = express()
+      app.use(keys.node, (_, response) => void handle(response))
+      app.use(((_, __, response, ___) => void response.status(500).end()) as express.ErrorRequestHandler)
+      return serving(app)
+    },
+  }
+  const cases = Object.keys(servers).flatMap((name) => Object.keys(thrown).map((what) => [name, what] as const))
+  test.each(cases)('%s: %s', async (name, what) => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const fail = (): never => {
+      throw thrown[what]
+    }
+    let handled = 0
+    // What a handler of Express throws, Express hears first.
+    for (const by of name === 'Express' ? ['scope'] : ['scope', 'handler']) {
+      const keys = keysOf(by === 'scope' ? { scope: fail } : {})
+      const port = await (servers[name] as (typeof servers)[string])(keys, async (response) => {
+        handled += 1
+        if (handled === 1) fail()
+        response.end('paid')
+      })
+      handled = by === 'scope' ? 1 : 0
+      expect((await ask(port)).status).toBe(500)
+      expect(handled, by).toBe(1)
+    }
+    warned.mockRestore()
+  })
 })

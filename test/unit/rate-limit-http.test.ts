@@ -160,6 +160,23 @@ test.each(['node:http', 'Express'])(
   },
 )
 
+test.each(['node:http', 'Express'])('%s: a key that rejects with nothing lets nothing pass', async (name) => {
+  const api = rateLimit(locksOn(memory()), { name: 'api', limit: 1, per: '1h' })
+  let handled = 0
+  const handle = (response: ServerResponse): unknown => {
+    handled += 1
+    return response.end('done')
+  }
+  const { node } = limited(api, { key: () => Promise.reject() })
+  const app = express().use(node, (_, response) => void handle(response))
+  app.use(((_, __, response, ___) => void response.status(500).end()) as express.ErrorRequestHandler)
+  const plain = createServer((request, response) =>
+    node(request, response, (error) => void (error === undefined ? handle(response) : response.writeHead(500).end())),
+  )
+  const url = await listening(name === 'Express' ? createServer(app) : plain)
+  expect([(await fetch(url)).status, handled]).toEqual([500, 0])
+})
+
 test('Hono: what is left is told in a Response that the handler has made itself', async () => {
   const api = rateLimit(locksOn(memory()), { name: 'api', limit: 3, per: '1h' })
   const app = new Hono()

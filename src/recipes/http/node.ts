@@ -1,5 +1,6 @@
 /** For `node:http` and Express: the response is held back until it is stored, and errors go where they would go. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { thrownText } from '../../core/thrown.ts'
 import { type DoorVerdict, type IdempotencyDoor, type IdempotentRequest, NotBegun } from './door.ts'
 import type { MadeResponse } from './exchange.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
@@ -57,10 +58,16 @@ export async function run(next: () => unknown): Promise<void> {
 export function failRequest(request: IncomingMessage, response: ServerResponse, next: Next, error: unknown): void {
   // A `next` of node:http that takes no error would handle the request, and nothing would guard it.
   if (next.length > 0 || 'originalUrl' in request) {
-    run(() => next(error)).catch((thrown: unknown) => answer500(response, thrown))
+    run(() => next(errorOf(error))).catch((thrown: unknown) => answer500(response, thrown))
     return
   }
   answer500(response, error)
+}
+
+/** Anything can be thrown. What `next` takes for no error, or Express for its way on, would be handled unguarded. */
+function errorOf(thrown: unknown): unknown {
+  const isError = Boolean(thrown) && thrown !== 'route' && thrown !== 'router'
+  return isError ? thrown : new Error(`what was thrown is no error: ${thrownText(thrown)}`)
 }
 
 /** A handler that has broken may have said these of its body, which does not come. */
@@ -87,7 +94,7 @@ function answer500(response: ServerResponse, error: unknown): void {
 }
 
 function warn(error: unknown): void {
-  process.emitWarning(error instanceof Error ? error : String(error))
+  process.emitWarning(error instanceof Error ? error : thrownText(error))
 }
 
 function describe(request: IncomingMessage): IdempotentRequest {
