@@ -5,6 +5,7 @@
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type RequestListener, request, type Server } from 'node:http'
+import { connect, createServer as createHttp2Server } from 'node:http2'
 import { createRequire } from 'node:module'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -13,7 +14,7 @@ import { text } from 'node:stream/consumers'
 import express from 'express'
 import fastify from 'fastify'
 import { Hono } from 'hono'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
 import { closeAll, locksOn } from './once-world.ts'
@@ -131,6 +132,42 @@ test('node:http: a body needs a fingerprint, also one whose length is not told',
   const [response] = await once(chunked, 'response')
   expect([response.statusCode, await text(response)]).toEqual([415, expect.stringContaining('body-not-read')])
   expect(await ask(await start(keysOf({ fingerprint: ({ url }) => url })), 'ten')).toBe('200 paid')
+})
+
+describe('HTTP/2: a body is one whose length no header tells, and what has none is handled', () => {
+  const servers: Readonly<Record<string, (keys: Idempotency) => Promise<number>>> = {
+    'node:http2': async (keys) => {
+      const server = createHttp2Server((asked, response) =>
+        keys.node(asked as never, response as never, () => void response.end('paid')),
+      )
+      await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve))
+      closing.push(() => new Promise((resolve) => void server.close(resolve)))
+      return (server.address() as AddressInfo).port
+    },
+    Fastify: async (keys) => {
+      const app = fastify({ http2: true })
+      await app.register(keys.fastify as never)
+      app.post('/', async () => 'paid')
+      await app.listen({ host: '127.0.0.1', port: 0 })
+      closing.push(() => app.close())
+      return (app.server.address() as AddressInfo).port
+    },
+  }
+  test.each(Object.keys(servers))('%s', async (name) => {
+    const port = await (servers[name] as (typeof servers)[string])(keysOf())
+    const session = connect(`http://127.0.0.1:${port}`)
+    closing.unshift(async () => session.destroy())
+    const post = async (key: string, body: string | undefined, headers = {}): Promise<string> => {
+      const about = { ':method': 'POST', 'idempotency-key': key, ...headers }
+      const stream = session.request(about, { endStream: body === undefined })
+      if (body !== undefined) stream.end(body)
+      const [{ ':status': status }] = (await once(stream, 'response')) as [{ ':status': number }]
+      return `${status} ${await text(stream)}`
+    }
+    for (const body of ['ten', 'eleven']) expect(await post('a', body)).toMatch(/^415 .*body-not-read/)
+    expect(await post('b', undefined)).toBe('200 paid')
+    expect(await post('c', '', { 'content-length': 0 })).toBe('200 paid')
+  })
 })
 
 test('Fastify: a parser that leaves the body to the handler is the same', async () => {

@@ -42,6 +42,12 @@ export interface IdempotentRequest {
   readonly raw: unknown
 }
 
+/** What the door itself has to know of it. */
+export interface DoorRequest extends IdempotentRequest {
+  /** Whether its client sends a body, be it read or not. */
+  readonly hasBody: boolean
+}
+
 /** Options of `idempotency()`: those of `once()`, and these. */
 export interface IdempotencyOptions extends OnceOptions {
   /**
@@ -162,7 +168,7 @@ export class IdempotencyDoor {
   }
 
   /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */
-  async judge(request: IdempotentRequest, handle: Handle): Promise<DoorVerdict> {
+  async judge(request: DoorRequest, handle: Handle): Promise<DoorVerdict> {
     const { method, raw } = request
     // It came to this door before, for the application or for an outer route: it would wait for itself.
     if (this.attempts.has(raw as object)) return { state: 'pass' }
@@ -217,9 +223,9 @@ export class IdempotencyDoor {
   }
 
   /** Whether there is a body that was not read: its client has sent what no parser reads, or a parser is missing. */
-  #lacksBody({ body, header, raw }: IdempotentRequest): boolean {
+  #lacksBody({ body, hasBody, header, raw }: DoorRequest): boolean {
     if (this.#options.fingerprint !== undefined) return false
-    const isKnown = body !== undefined || !hasBody(header)
+    const isKnown = body !== undefined || !hasBody
     if (isKnown && filesOf(header('content-type'), raw) !== undefined) return false
     const why = isKnown ? FILES_NOT_READ : BODY_NOT_READ
     if (!this.#hasWarned) process.emitWarning(why, { code: 'HOLDFAST_BODY_NOT_READ' })
@@ -271,10 +277,6 @@ function isWithoutResponse({ value, replayed }: OnceResult<unknown>): boolean {
 /** Whether it tells that the request was taken over. The work hears of that, and may throw it. */
 function isLossOf(attempt: Attempt | undefined, error: unknown): boolean {
   return error instanceof LeaseLostError && error.key === (attempt as OnceAttempt | undefined)?.lease.key
-}
-
-function hasBody(header: IdempotentRequest['header']): boolean {
-  return header('transfer-encoding') !== undefined || Number(header('content-length')) > 0
 }
 
 /** As JSON, every promise is the same: all requests would be one. */

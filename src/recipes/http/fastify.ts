@@ -3,15 +3,18 @@
  * made, and waits until that is stored. `onRoute` stands around the handler, for the replies that never come to
  * `onSend`: those of clients that have gone, and those that are sent past Fastify.
  */
+import type { IncomingMessage } from 'node:http'
+import type { Http2ServerRequest } from 'node:http2'
 import { Readable } from 'node:stream'
 import { never } from '../../core/never.ts'
 import { readUpTo } from './body.ts'
 import { type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, valuesOf } from './exchange.ts'
+import { hasBody } from './node.ts'
 
 /** What Fastify has of a request. */
 export interface IdempotentFastifyRequest {
-  readonly raw: { readonly aborted: boolean }
+  readonly raw: IncomingMessage | Http2ServerRequest
   readonly socket: { readonly destroyed: boolean } | undefined
   readonly routeOptions: { readonly config: object }
   readonly method: string
@@ -210,12 +213,12 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
 }
 
 function describe(request: IdempotentFastifyRequest) {
-  const { method, url, headers, body } = request
+  const { method, url, headers, body, raw } = request
   const header = (name: string): string | undefined => {
     const value = headers[name.toLowerCase()]
     return Array.isArray(value) ? value.join(', ') : value
   }
-  return { method, url, header, body, raw: request }
+  return { method, url, header, body, hasBody: hasBody(raw), raw: request }
 }
 
 type AnswerVerdict = Extract<DoorVerdict, { state: 'answer' }>

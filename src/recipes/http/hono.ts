@@ -1,7 +1,7 @@
 /** For Hono, and for frameworks that answer with a `Response` likewise: the response is read, stored, and answered. */
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
-import type { IdempotencyDoor, IdempotentRequest } from './door.ts'
+import type { DoorRequest, IdempotencyDoor } from './door.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
 
 /** What Hono has of a context. */
@@ -49,13 +49,14 @@ function addHeaders(to: Headers, from: Headers): void {
   for (const [name, value] of from) if (!own.has(name)) to.append(name, value)
 }
 
-async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<IdempotentRequest> {
+async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<DoorRequest> {
   const { req } = context
   // Without the host: behind a proxy, each server may see its own, and a retry at another one is the same request.
   const { pathname, search } = new URL(req.url)
   const header = (name: string): string | undefined => req.header(name)
   const described = { method: req.method, url: `${pathname}${search}`, header, raw: context }
-  return { ...described, body: door.hasKey(described) ? new Uint8Array(await bodyOf(req)) : undefined }
+  const body = door.hasKey(described) ? new Uint8Array(await bodyOf(req)) : undefined
+  return { ...described, body, hasBody: body !== undefined && body.length > 0 }
 }
 
 /** Of a copy: the handler may want the stream of the request itself. What was read before, Hono has kept. */

@@ -1,7 +1,8 @@
 /** For `node:http` and Express: the response is held back until it is stored, and errors go where they would go. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Http2ServerRequest } from 'node:http2'
 import { thrownText } from '../../core/thrown.ts'
-import { type DoorVerdict, type IdempotencyDoor, type IdempotentRequest, NotBegun } from './door.ts'
+import { type DoorRequest, type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import type { MadeResponse } from './exchange.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
 
@@ -97,7 +98,7 @@ function warn(error: unknown): void {
   process.emitWarning(error instanceof Error ? error : thrownText(error))
 }
 
-function describe(request: IncomingMessage): IdempotentRequest {
+function describe(request: IncomingMessage): DoorRequest {
   const { originalUrl, body } = request as { originalUrl?: string; body?: unknown }
   return {
     method: request.method ?? '',
@@ -108,8 +109,17 @@ function describe(request: IncomingMessage): IdempotentRequest {
       return Array.isArray(value) ? value.join(', ') : value
     },
     body: isPlaceholder(body) && !request.readableDidRead ? undefined : body,
+    hasBody: hasBody(request),
     raw: request,
   }
+}
+
+/** With HTTP/2, a body may have no header that tells of it. */
+export function hasBody(request: IncomingMessage | Http2ServerRequest): boolean {
+  const { 'transfer-encoding': encoding, 'content-length': length } = request.headers
+  if (request.httpVersionMajor > 1 && 'stream' in request && length === undefined)
+    return !request.stream.endAfterHeaders
+  return encoding !== undefined || Number(length) > 0
 }
 
 /** What Express 4 has in the place of a body that no parser has read. */
