@@ -1,6 +1,9 @@
-/** Fastify: replies that another one takes the place of, by a time-out, a late handler, or another server. */
+/** Responses that another one takes the place of, by a time-out, a late handler, or another server: Fastify, Hono. */
+import type { Server } from 'node:http'
 import { PassThrough, Readable } from 'node:stream'
+import { serve } from '@hono/node-server'
 import fastify, { type FastifyReply } from 'fastify'
+import { Hono, type MiddlewareHandler } from 'hono'
 import { expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
 import type { Engine } from '../../src/core/engine.ts'
@@ -143,4 +146,61 @@ test('a handler that answers while it is stored that it had its time gets one er
   await turns()
   expect(told).toEqual(['paid', expect.stringMatching(/^the handler of/), body])
   expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
+})
+
+/** A server of Hono; `around` is what comes before the guard. */
+async function startHono(
+  engine: Engine,
+  handler: (attempt: Attempt) => Promise<Response> | Response,
+  options: Partial<IdempotencyOptions> = {},
+  around: MiddlewareHandler = (_, next) => next(),
+) {
+  const locks = locksOn(engine)
+  const fingerprint = ({ url }: { url: string }): string => url
+  const keys = idempotency(locks, { fingerprint, ...options, scope: () => '', required: true }) as Idempotency<Attempt>
+  const app = new Hono()
+  app.post('/', around, keys.hono, async (context) => handler(keys.attempt(context)))
+  app.onError(({ message }) => new Response(message, { status: 500 }))
+  return { locks, port: await portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server) }
+}
+
+const webStream = (stream: Readable): ReadableStream => Readable.toWeb(stream) as ReadableStream
+
+test('Hono: a large stream is ended when another server has answered the request', async () => {
+  const server = new MemoryServer()
+  const { stream, goesOn, ended } = largeStream()
+  goesOn.open()
+  const [begun, working] = [gate<Attempt>(), gate()]
+  const handler = async (attempt: Attempt): Promise<Response> => {
+    begun.open(attempt)
+    await working.opened
+    return new Response(webStream(stream))
+  }
+  const first = await startHono(memory({ server }), handler, { ttl: '500ms' })
+  const asked = ask(first.port)
+  const { token } = await begun.opened
+  await first.locks.evict('http::k', token as bigint)
+  const other = await startHono(memory({ server }), () => new Response('paid elsewhere'))
+  expect(await ask(other.port)).toMatchObject({ status: 200, body: 'paid elsewhere' })
+  working.open()
+  expect(await asked).toMatchObject({ status: 200, body: 'paid elsewhere' })
+  await ended.opened
+})
+
+test('Hono: a handler that has had its time changes nothing of the error, and its large stream is ended', async () => {
+  const { stream, read, goesOn, ended } = largeStream()
+  const [failed, sending] = [gate(), gate()]
+  const around: MiddlewareHandler = async (_, next) => {
+    await next()
+    failed.open()
+    await sending.opened
+  }
+  const handler = (): Response => new Response(webStream(stream))
+  const { port } = await startHono(memory(), handler, { handlerTimeout: '100ms' }, around)
+  const asked = ask(port)
+  await Promise.all([read.opened, failed.opened])
+  goesOn.open()
+  await ended.opened
+  sending.open()
+  expect(await asked).toMatchObject({ status: 500, body: expect.stringMatching(/^the handler of/) })
 })

@@ -26,21 +26,43 @@ export type HonoMiddleware = (
 export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
   return async (context, next) => {
     let handled = false
-    const verdict = await door.judge(await describe(door, context), async () => {
+    let isOvertaken = false
+    const handle = async (): Promise<MadeResponse> => {
       handled = true
       await next()
-      return readResponse(context, door.maxBody)
+      // What is there now is what was answered instead of it.
+      if (isOvertaken) throw new Error('the handler of this request has ended after its request was answered')
+      const { made, response } = await readResponse(context.res, door.maxBody)
+      if (isOvertaken) leaveUnread(response)
+      else replace(context, response)
+      return made
+    }
+    const verdict = await door.judge(await describe(door, context), handle).catch((error: unknown) => {
+      isOvertaken = true
+      throw error
     })
     if (verdict.state === 'pass') await next()
     if (verdict.state !== 'answer') return undefined
+    isOvertaken = true
+    leaveUnread(context.res)
     const response = responseOf(verdict.response, verdict.replayed)
     // With the headers of middleware before this one, and none of a handler.
     if (!handled) addHeaders(response.headers, context.res.headers)
-    // Setting `context.res` would merge in the headers of the response before it, over ours: so that one goes first.
-    context.res = undefined as unknown as Response
-    context.res = response
+    replace(context, response)
     return response
   }
+}
+
+/** Setting `context.res` would merge in the headers of the response before it, over ours: so that one goes first. */
+function replace(context: IdempotentHonoContext, response: Response): void {
+  context.res = undefined as unknown as Response
+  context.res = response
+}
+
+/** Its source ends with it. */
+function leaveUnread({ body }: Response): void {
+  // It is locked where it is being read: it is left by its reader then.
+  body?.cancel().catch(() => {})
 }
 
 /** What has a name that is not there yet. Of one name there may be several: cookies. */
@@ -64,20 +86,15 @@ function bodyOf(req: IdempotentHonoContext['req']): Promise<ArrayBuffer> {
   return req.raw === undefined || req.raw.bodyUsed ? req.arrayBuffer() : req.raw.clone().arrayBuffer()
 }
 
-async function readResponse(context: IdempotentHonoContext, most: number): Promise<MadeResponse> {
-  const { res } = context
-  const made = { status: res.status, headers: [...res.headers] }
-  if (res.body === null) return { ...made, body: Buffer.alloc(0) }
-  const read = await readUpTo(res.body as unknown as AsyncIterable<unknown>, most)
-  const body = read.state === 'whole' ? read.bytes : (Readable.toWeb(Readable.from(read.chunks())) as ReadableStream)
-  const again = new Response(body as ReadableStream, {
-    status: res.status,
-    statusText: res.statusText,
-    headers: res.headers,
-  })
-  context.res = undefined as unknown as Response
-  context.res = again
-  return { ...made, body: read.state === 'whole' ? read.bytes : undefined }
+/** What it is, and what to send instead of it, since it was read. */
+async function readResponse(read: Response, most: number): Promise<{ made: MadeResponse; response: Response }> {
+  const { status, statusText, headers } = read
+  const head = { status, headers: [...headers] }
+  if (read.body === null) return { made: { ...head, body: Buffer.alloc(0) }, response: read }
+  const found = await readUpTo(read.body as unknown as AsyncIterable<unknown>, most)
+  const body = found.state === 'whole' ? found.bytes : Readable.toWeb(Readable.from(found.chunks()))
+  const response = new Response(body as ReadableStream, { status, statusText, headers })
+  return { made: { ...head, body: found.state === 'whole' ? found.bytes : undefined }, response }
 }
 
 function responseOf(stored: StoredResponse, replayed: boolean): Response {
