@@ -1,7 +1,9 @@
 /** Responses that are sent before a handler runs, or are changed after it has ended them. */
-import type { ServerResponse } from 'node:http'
+import type { Server, ServerResponse } from 'node:http'
+import { serve } from '@hono/node-server'
 import express from 'express'
 import fastify, { type FastifyReply } from 'fastify'
+import { Hono } from 'hono'
 import { expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
@@ -66,6 +68,41 @@ test.each(Object.keys(COUNTING))(
     expect(await ask(port)).toMatchObject({ status: 200, body: 'paid 1' })
   },
 )
+
+test('Hono: a request whose client was answered while its key was looked up is not handled, and its key is free', async () => {
+  const [begun, first, told] = [gate(), gate(), gate()]
+  const keys = keysOf({ wait: '10s' })
+  let handled = 0
+  const app = new Hono()
+  app.post(
+    '/',
+    async (context, next) => {
+      if (context.req.header('x-late') === undefined) return next()
+      const asking = next().finally(() => told.open())
+      await Promise.race([asking, begun.opened])
+      return context.text('late', 503)
+    },
+    keys.hono,
+    async (context) => {
+      handled += 1
+      if (handled === 1) await first.opened
+      return context.text(`paid ${handled}`, handled === 1 ? 503 : 200)
+    },
+  )
+  app.onError(({ message }) => new Response(message, { status: 500 }))
+  const port = await portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  const working = ask(port)
+  await expect.poll(() => handled).toBe(1)
+  begun.open()
+  const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain', 'x-late': 'yes' }
+  const late = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: 'ten', headers })
+  expect([late.status, await late.text()]).toEqual([503, 'late'])
+  first.open()
+  expect((await working).status).toBe(503)
+  await told.opened
+  expect(handled).toBe(1)
+  expect(await ask(port)).toMatchObject({ status: 200, body: 'paid 2' })
+})
 
 test('Express: a response whose head was sent before is an error of the request, and its key is free', async () => {
   const app = express()

@@ -1,7 +1,7 @@
 /** For Hono, and for frameworks that answer with a `Response` likewise: the response is read, stored, and answered. */
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
-import type { DoorRequest, IdempotencyDoor } from './door.ts'
+import { type DoorRequest, type IdempotencyDoor, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
 
 /** What Hono has of a context. */
@@ -15,6 +15,8 @@ export interface IdempotentHonoContext {
     readonly raw?: Request
   }
   res: Response
+  /** Whether it has a response. */
+  readonly finalized: boolean
 }
 
 /** Middleware of Hono. */
@@ -28,6 +30,8 @@ export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
     let handled = false
     let isOvertaken = false
     const handle = async (): Promise<MadeResponse> => {
+      // Hono would run its handler, and drop what that answers.
+      if (context.finalized) throw new NotBegun()
       handled = true
       await next()
       // What is there now is what was answered instead of it.
