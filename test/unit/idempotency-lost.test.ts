@@ -1,5 +1,6 @@
 /** Handlers that lose their lease, and requests that are retried at another server then: nothing is done twice. */
 import type { Server } from 'node:http'
+import { Readable } from 'node:stream'
 import { serve } from '@hono/node-server'
 import fastify from 'fastify'
 import { Hono } from 'hono'
@@ -10,12 +11,15 @@ import { ask, portOf, serving } from './idempotency-world.ts'
 import { gate, locksOn } from './once-world.ts'
 
 type Keys = Idempotency<Attempt>
-type Handler = (attempt: Attempt) => Promise<string>
+type Handler = (attempt: Attempt) => Promise<string | Readable>
 
 const FRAMEWORKS: Readonly<Record<string, (keys: Keys, handler: Handler) => Promise<number>>> = {
   'node:http': (keys, handler) =>
     serving((request, response) => {
-      const handle = async (): Promise<unknown> => response.end(await handler(keys.attempt(request)))
+      const handle = async (): Promise<unknown> => {
+        const made = await handler(keys.attempt(request))
+        return typeof made === 'string' ? response.end(made) : made.pipe(response)
+      }
       keys.node(request, response, handle as () => unknown)
     }),
   Fastify: async (keys, handler) => {
@@ -28,7 +32,10 @@ const FRAMEWORKS: Readonly<Record<string, (keys: Keys, handler: Handler) => Prom
   },
   Hono: (keys, handler) => {
     const app = new Hono()
-    app.post('/', keys.hono, async (context) => context.text(await handler(keys.attempt(context))))
+    app.post('/', keys.hono, async (context) => {
+      const made = await handler(keys.attempt(context))
+      return typeof made === 'string' ? context.text(made) : new Response(Readable.toWeb(made) as ReadableStream)
+    })
     return portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
   },
 }
@@ -69,6 +76,50 @@ test.each(Object.keys(FRAMEWORKS))(
     expect([retry.status, charged]).toEqual([409, 1])
     expect(JSON.parse(retry.body).type).toBe('urn:holdfast:not-kept')
     await drained
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: what a handler streams after the end of a drain is told as a whole',
+  async (name) => {
+    const [begun, ended] = [gate(), gate()]
+    const parts = ['a', 'b', 'c', 'd'].map((letter) => letter.repeat(20_000))
+    const { locks, port } = await twoServers(name, async ({ signal }) => {
+      begun.open()
+      await told(signal)
+      return Readable.from(parts, { highWaterMark: 1 }).once('close', () => ended.open())
+    })
+    const asked = ask(port)
+    await begun.opened
+    const drained = locks.drain({ grace: '10ms' })
+    const { status, body } = await asked
+    expect([status, body === parts.join('')]).toEqual([200, true])
+    await Promise.all([drained, ended.opened])
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: what another server has answered is told instead of a large stream',
+  async (name) => {
+    const [begun, working, ended] = [gate<Attempt>(), gate(), gate()]
+    let handled = 0
+    const handler: Handler = async (attempt) => {
+      handled += 1
+      if (handled > 1) return 'paid elsewhere'
+      begun.open(attempt)
+      await working.opened
+      const source = new Readable({ read: () => source.push('y'.repeat(10_000)) })
+      return source.once('close', () => ended.open())
+    }
+    const { locks, port, other } = await twoServers(name, handler, { ttl: '500ms' })
+    const asked = ask(port)
+    const { token } = await begun.opened
+    await locks.evict('http::k', token as bigint)
+    expect(await ask(other)).toMatchObject({ status: 200, body: 'paid elsewhere' })
+    working.open()
+    expect(await asked).toMatchObject({ status: 200, body: 'paid elsewhere' })
+    // A stream that is piped is left alone by what it was piped into, as without the guard.
+    if (name !== 'node:http') await ended.opened
   },
 )
 

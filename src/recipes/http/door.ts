@@ -25,6 +25,7 @@ import {
   type StoredResponse,
   storedResponse,
 } from './exchange.ts'
+import type { HoldBounds } from './held-response.ts'
 import { filesOf } from './uploads.ts'
 
 /** A request, alike in every framework. */
@@ -165,6 +166,11 @@ export class IdempotencyDoor {
   /** Whether it is looked at: what was not read of its body has to be read then. */
   hasKey({ method, header }: Pick<IdempotentRequest, 'method' | 'header'>): boolean {
     return this.#methods.has(method.toUpperCase()) && header(KEY_HEADER.toLowerCase()) !== undefined
+  }
+
+  /** How far the response to a request is held back while its handler works. */
+  boundsOf(raw: object): HoldBounds {
+    return { most: this.maxBody, hasLost: () => this.attempts.get(raw)?.signal.aborted === true }
   }
 
   /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */

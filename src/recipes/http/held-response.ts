@@ -43,6 +43,14 @@ type Callback = () => void
 /** What says that its connection has ended, to those who ask: a stream of Node that is piped into it stops then. */
 const CLOSED_FLAGS = ['destroyed', 'closed'] as const
 
+/** How far a response is held back. */
+export interface HoldBounds {
+  /** How large a body is held back. */
+  readonly most: number
+  /** Whether another execution may have taken the place of this one: then a larger one waits for the verdict, too. */
+  hasLost(): boolean
+}
+
 /** What its handler calls, and the one that tells it of events. */
 type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'destroy' | 'emit'>
 
@@ -51,7 +59,7 @@ export class HeldResponse {
   readonly made: Promise<MadeResponse>
   readonly #response: ServerResponse
   readonly #socket: IncomingMessage['socket']
-  readonly #most: number
+  readonly #bounds: HoldBounds
   readonly #own: Functions
   readonly #chunks: Buffer[] = []
   readonly #callbacks: Callback[] = []
@@ -59,7 +67,7 @@ export class HeldResponse {
   readonly #before: Head
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
-  #state: 'held' | 'overflown' | 'ended' | 'destroyed' | 'forgotten' = 'held'
+  #state: 'held' | 'waiting' | 'overflown' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
   /** Its connection has ended, and the handler has not been told: what its flags were. */
   #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
@@ -67,13 +75,13 @@ export class HeldResponse {
   readonly #toldBefore: ReadonlySet<unknown>
   #settle!: (made: MadeResponse) => void
   #fail!: (error: unknown) => void
-  /** Settles `made` for a response that was too large to be held back: it was made, and cannot be stored. */
+  /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
   #settleAsSent: Callback = () => {}
 
-  constructor({ socket }: IncomingMessage, response: ServerResponse, most: number) {
+  constructor({ socket }: IncomingMessage, response: ServerResponse, bounds: HoldBounds) {
     this.#response = response
     this.#socket = socket
-    this.#most = most
+    this.#bounds = bounds
     this.#before = headOf(response)
     const { write, end, writeHead, flushHeaders, destroy, emit } = response
     this.#own = { write, end, writeHead, flushHeaders, destroy, emit }
@@ -95,10 +103,10 @@ export class HeldResponse {
 
   /** It is no longer that of the handler: ended, destroyed, or taken from it. */
   get isOver(): boolean {
-    return this.#state !== 'held' && this.#state !== 'overflown'
+    return this.#state !== 'held' && this.#state !== 'waiting' && !this.hasOverflown
   }
 
-  /** It was too large to be held back. */
+  /** It was too large to be held back: it goes out as it comes. */
   get hasOverflown(): boolean {
     return this.#state === 'overflown'
   }
@@ -110,12 +118,19 @@ export class HeldResponse {
 
   /** Its handler has failed before it has ended it. */
   fail(error: unknown): void {
+    // It was made already, and will not be whole.
+    if (this.#state === 'waiting') this.#destroy(undefined)
     this.#fail(error)
   }
 
-  /** Let go what was held back. */
+  /** Send what was held back. */
   send(): void {
     if (this.hasOverflown) return
+    if (this.#state === 'waiting') {
+      this.#overflow()
+      this.#response.emit('drain')
+      return
+    }
     this.#restore()
     const response = this.#response
     // Middleware that had wrapped the response before this one has sent one: that is what its client has.
@@ -205,19 +220,28 @@ export class HeldResponse {
     const [chunk, encoding] = given
     const callback = callbackOf(given)
     const bytes = bytesIn(chunk, encoding)
-    if (this.#bytes + bytes.length > this.#most) return this.#overflow(bytes, callback)
+    const overflows = this.#state === 'held' && this.#bytes + bytes.length > this.#bounds.most
+    // If that throws, nothing was written.
+    if (overflows) this.#completeHead()
     this.#bytes += bytes.length
     this.#chunks.push(bytes)
     if (callback !== undefined) process.nextTick(callback)
-    return true
+    if (overflows && !this.#bounds.hasLost()) return this.#overflow()
+    if (overflows) this.#await()
+    return this.#state === 'held'
+  }
+
+  /** Its request may have been answered elsewhere: what is sent of it is decided by that. */
+  #await(): void {
+    this.#state = 'waiting'
+    this.#settle(madeOf(headOf(this.#response), undefined))
   }
 
   /**
    * Too large to be stored: from now on it is a response like any other, and its end is heard of. Its functions stay
    * where they are: middleware behind this one may have wrapped them, and the handler still writes.
    */
-  #overflow(bytes: Buffer, callback: Callback | undefined): boolean {
-    this.#completeHead()
+  #overflow(): boolean {
     const made = madeOf(headOf(this.#response), undefined)
     const socket = this.#socket
     const settle = (): void => {
@@ -231,7 +255,7 @@ export class HeldResponse {
     else socket.once?.('close', settle)
     this.#state = 'overflown'
     this.#tellClose()
-    return this.#callOwn('write', [Buffer.concat([...this.#chunks.splice(0), bytes]), callback])
+    return this.#callOwn('write', [Buffer.concat(this.#chunks.splice(0))])
   }
 
   #end(given: readonly unknown[]): ServerResponse {
@@ -264,11 +288,12 @@ export class HeldResponse {
   #writeHead(given: readonly unknown[]): ServerResponse {
     if (this.hasOverflown) return this.#callOwn('writeHead', given)
     const response = this.#response
+    if (this.isOver) return response
     const [status, ...rest] = given
-    const message = typeof rest[0] === 'string' ? rest[0] : response.statusMessage
+    const message = typeof rest[0] === 'string' ? rest[0] : messageOf(response)
     checkStatus(status, message)
     response.statusCode = status as number
-    response.statusMessage = message
+    setMessage(response, message)
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
     for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
       response.setHeader(name, value as string)
@@ -277,7 +302,7 @@ export class HeldResponse {
 
   /** By the handler: where its client goes, Node does not call it. */
   #destroy(error: Error | undefined): ServerResponse {
-    if (this.#state === 'held') {
+    if (!this.isOver && this.#state !== 'overflown') {
       this.#state = 'destroyed'
       this.#restore()
       this.#fail(error ?? new Error('its handler has destroyed the response to this request'))
@@ -302,6 +327,15 @@ function checkStatus(status: unknown, message: string | undefined): void {
   if (message !== undefined) validateHeaderValue('status message', message)
 }
 
+/** HTTP/2 has none, and warns of those who ask. */
+function messageOf(response: ServerResponse): string {
+  return 'stream' in response ? '' : response.statusMessage
+}
+
+function setMessage(response: ServerResponse, message: string): void {
+  if (message !== messageOf(response)) response.statusMessage = message
+}
+
 function headOf(response: ServerResponse): Head {
   const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
     name,
@@ -310,7 +344,7 @@ function headOf(response: ServerResponse): Head {
   // As Node does: a program in JavaScript may have set a string.
   return {
     status: Math.trunc(Number(response.statusCode)),
-    message: response.statusMessage,
+    message: messageOf(response),
     headers: Object.fromEntries(headers),
   }
 }
@@ -318,7 +352,7 @@ function headOf(response: ServerResponse): Head {
 /** What is as it was is left alone: its name may have capitals. */
 function setHead(response: ServerResponse, { status, message, headers }: Head): void {
   response.statusCode = status
-  response.statusMessage = message
+  setMessage(response, message)
   for (const name of response.getHeaderNames()) if (headers[name] === undefined) response.removeHeader(name)
   for (const [name, value] of Object.entries(headers))
     if (value !== undefined && response.getHeader(name) !== value) response.setHeader(name, value)

@@ -19,7 +19,7 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
     const handle = (): Promise<MadeResponse> => {
       // Its handler could not end what is ended: the key would be in progress until `handlerTimeout`.
       if (isBegun(response)) throw new NotBegun()
-      const holding = new HeldResponse(request, response, door.maxBody)
+      const holding = new HeldResponse(request, response, door.boundsOf(request))
       held = holding
       run(next).catch((error: unknown) => {
         // What is on its way to its client is not handled again; its end settles it.
