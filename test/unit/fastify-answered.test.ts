@@ -5,7 +5,7 @@ import { memory } from '../../src/engines/memory/index.ts'
 import { admission } from '../../src/guards/http.ts'
 import { limited } from '../../src/recipes/http/index.ts'
 import { rateLimit } from '../../src/recipes/rate-limit/index.ts'
-import { ask, goWhen, keysOf, portOf } from './idempotency-world.ts'
+import { ask, goWhen, portOf } from './idempotency-world.ts'
 import { gate, locksOn } from './once-world.ts'
 
 interface Door {
@@ -15,7 +15,6 @@ interface Door {
 }
 
 const DOORS: Readonly<Record<string, Door>> = {
-  'idempotency()': { install: (app) => app.register(keysOf().fastify), status: 200 },
   'admission()': {
     install: (app) => app.addHook('preHandler', admission({ resource: ({ url }) => url }).fastify),
     status: 428,

@@ -1,6 +1,6 @@
 /** Handlers that fail, clients that go away, and responses that are not as usual: no key may be stuck, or unguarded. */
 import type { RequestListener, Server, ServerResponse } from 'node:http'
-import { Readable } from 'node:stream'
+import { PassThrough } from 'node:stream'
 import { serve } from '@hono/node-server'
 import express from 'express'
 import fastify from 'fastify'
@@ -136,12 +136,15 @@ test('Fastify: a stream that breaks does not keep its key in progress, and a Res
     handled += 1
     if (handled > 1)
       return reply.send(new Response('paid', { status: 202, headers: { 'content-type': 'text/x-paid' } }))
-    const broken = new Readable({ read: () => broken.destroy(new Error('broken')) })
+    const broken = new PassThrough()
+    broken.write('a part')
+    setImmediate(() => broken.destroy(new Error('broken')))
     return reply.send(broken)
   })
   await app.listen({ host: '127.0.0.1', port: 0 })
   const port = await portOf(app.server)
-  expect((await ask(port)).status).toBe(500)
+  const failed = await ask(port)
+  expect([failed.status, JSON.parse(failed.body).message]).toEqual([500, 'broken'])
   for (let time = 1; time <= 2; time += 1) {
     const { status, body, headers } = await ask(port)
     expect([status, body, headers.get('content-type')]).toEqual([202, 'paid', 'text/x-paid'])

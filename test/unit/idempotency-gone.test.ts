@@ -6,7 +6,7 @@ import { pipeline } from 'node:stream/promises'
 import express from 'express'
 import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
 import { describe, expect, test, vi } from 'vitest'
-import type { Idempotency } from '../../src/recipes/http/index.ts'
+import type { Idempotency, IdempotencyOptions } from '../../src/recipes/http/index.ts'
 import { ask, goWhen, keysOf, portOf, serving } from './idempotency-world.ts'
 import { gate } from './once-world.ts'
 
@@ -126,15 +126,13 @@ describe('a handler that destroys its response has failed, and the retry is hand
 describe('Fastify:', () => {
   async function start(
     handler: (request: FastifyRequest, reply: FastifyReply) => unknown,
-    { later, declaredBefore = false }: { later?: (reply: FastifyReply) => void; declaredBefore?: boolean } = {},
+    { later, options = {} }: { later?: (reply: FastifyReply) => void; options?: Partial<IdempotencyOptions> } = {},
   ): Promise<number> {
     const app = fastify()
     app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
-    const declare = (): unknown => app.post('/', handler as () => Promise<unknown>)
-    if (declaredBefore) declare()
-    await app.register(keysOf().fastify)
+    await app.register(keysOf(options).fastify)
     if (later !== undefined) app.addHook('preHandler', async (_, reply) => later(reply))
-    if (!declaredBefore) declare()
+    app.post('/', handler as () => Promise<unknown>)
     await app.listen({ host: '127.0.0.1', port: 0 })
     return portOf(app.server)
   }
@@ -151,15 +149,7 @@ describe('Fastify:', () => {
         return reply
       },
     ],
-    [
-      'a stream that it does not return',
-      async (reply: FastifyReply, ended: Promise<void>) => {
-        await ended
-        const source = new PassThrough()
-        void reply.send(source)
-        setImmediate(() => source.end('paid'))
-      },
-    ],
+    ['a stream', (_: FastifyReply, ended: Promise<void>) => ended.then(() => Readable.from(['pa', 'id']))],
   ])('an async handler answers %s to a client that has gone: that is stored', async (what, answer) => {
     const [begun, gone] = [gate(), gate()]
     let handled = 0
@@ -226,6 +216,84 @@ describe('Fastify:', () => {
     await expect.poll(() => replay(port)).toEqual(isNotKept)
   })
 
+  test.each<[string, (raw: ServerResponse) => void]>([
+    ['pipes a stream', (raw) => new PassThrough().pipe(raw).write('pa')],
+    ['pipes a stream by pipeline()', (raw) => pipelineOf(new PassThrough(), raw, () => {})],
+    [
+      'sends events until its client goes',
+      (raw) => {
+        raw.writeHead(200, { 'content-type': 'text/event-stream' })
+        const sending = setInterval(() => raw.write('data: 1\n\n'), 10)
+        raw.once('close', () => clearInterval(sending))
+      },
+    ],
+  ])('a hijacked reply that %s, and is not ended, is told as not kept when its client has gone', async (_, answer) => {
+    const begun = gate()
+    let handled = 0
+    const port = await start((_, reply) => {
+      handled += 1
+      reply.hijack()
+      answer(reply.raw)
+      begun.open()
+    })
+    await goWhen(begun.opened, port)
+    await expect.poll(() => replay(port)).toEqual(isNotKept)
+    expect(handled).toBe(1)
+  })
+
+  test('what a hijacked reply sends comes at once, and not when it has ended', async () => {
+    const told = gate()
+    const port = await start((_, reply) => {
+      reply.hijack()
+      reply.raw.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n')
+      void told.opened.then(() => reply.raw.end('data: 2\n\n'))
+    })
+    const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+    const { body } = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: 'ten', headers })
+    const events: string[] = []
+    for await (const chunk of (body as ReadableStream<Uint8Array>).values()) {
+      events.push(Buffer.from(chunk).toString())
+      told.open()
+    }
+    expect(events.join('')).toBe('data: 1\n\ndata: 2\n\n')
+  })
+
+  test('the client of a hijacked reply that is not ended in time gets a 500', async () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const port = await start((_, reply) => void reply.hijack(), { options: { handlerTimeout: '100ms' } })
+    expect((await ask(port)).status).toBe(500)
+    expect(warned).toHaveBeenCalledOnce()
+    warned.mockRestore()
+  })
+
+  test('a reply that is ended past Fastify, and was not hijacked, is stored', async () => {
+    const port = await start((_, reply) => void reply.raw.writeHead(201).end('paid'))
+    expect(await replay(port)).toEqual([201, 'paid', null])
+    expect(await replay(port)).toEqual([201, 'paid', 'true'])
+  })
+
+  test('hooks change a reply once, wherever they are registered, and a replay is what has left them', async () => {
+    const app = fastify()
+    app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    const wrap = async (_: unknown, __: unknown, payload: unknown): Promise<string> => `<${(payload as string).trim()}>`
+    app.addHook('onRequest', async (_, reply) => void reply.header('x-before', 'kept'))
+    app.addHook('onSend', wrap)
+    await app.register(keysOf().fastify)
+    app.addHook('onSend', wrap)
+    app.post('/', async () => 'paid')
+    for (const replayed of [undefined, 'true']) {
+      const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+      const answer = await app.inject({ method: 'POST', url: '/', payload: 'ten', headers })
+      expect([answer.statusCode, answer.body, answer.headers['idempotent-replayed']]).toEqual([
+        200,
+        '<<paid>>',
+        replayed,
+      ])
+      expect(answer.headers['x-before']).toBe('kept')
+    }
+    await app.close()
+  })
+
   test('a hijacked reply that fails is handled again', async () => {
     let handled = 0
     const port = await start((_, reply) => {
@@ -254,14 +322,13 @@ describe('Fastify:', () => {
     expect(handled).toBe(2)
   })
 
-  test('a route that was declared before is not known to begin: what was ended past Fastify counts as done', async () => {
+  test('a response that a later hook has ended is the response, and its handler is not called', async () => {
     let handled = 0
     const port = await start(async () => `paid ${++handled}`, {
-      declaredBefore: true,
       later: (reply) => void reply.raw.writeHead(200).end('late'),
     })
     expect(await replay(port)).toEqual([200, 'late', null])
-    await expect.poll(() => replay(port)).toEqual(isNotKept)
+    await expect.poll(() => replay(port)).toEqual([200, 'late', 'true'])
     expect(handled).toBe(0)
   })
 })

@@ -8,7 +8,7 @@ import { expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
-import { gate, locksOn } from './once-world.ts'
+import { gate, locksOn, turns } from './once-world.ts'
 
 /** Servers whose handler answers `paid`, after it has counted itself; `sending` hears of each response before it. */
 const COUNTING: Readonly<
@@ -199,11 +199,17 @@ const AFTERWARDS: Readonly<Record<string, (reply: FastifyReply) => unknown>> = {
   },
 }
 
-test.each(Object.keys(AFTERWARDS))(
-  'Fastify: what a handler has sent first is told and stored, also if it %s before that is stored',
-  async (what) => {
+const cases: readonly (readonly [what: string, hooked: boolean])[] = [
+  ...Object.keys(AFTERWARDS).map((what) => [what, false] as const),
+  ['returns nothing', true],
+  ['returns something else', true],
+]
+test.each(cases)(
+  'Fastify: what a handler has sent first is told and stored, also if it %s before that is stored (hooks wait: %s)',
+  async (what, hooked) => {
     const app = fastify()
     app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    if (hooked) app.addHook('onSend', () => turns())
     await app.register(keysOf().fastify)
     app.post('/', async (_, reply) => {
       void reply.code(201).send('paid')

@@ -19,10 +19,15 @@ export function isBegun(response: ServerResponse): boolean {
   return response.headersSent || response.writableEnded
 }
 
-/** Send what is stored. */
-export function send(response: ServerResponse, stored: StoredResponse, replayed: boolean): void {
+/** Send what is stored, with `headers` of those who came before. */
+export function send(
+  response: ServerResponse,
+  stored: StoredResponse,
+  replayed: boolean,
+  headers: StoredResponse['headers'] = [],
+): void {
   response.statusCode = stored.status
-  for (const [name, value] of valuesOf(stored.headers)) response.setHeader(name, value)
+  for (const [name, value] of [...valuesOf(headers), ...valuesOf(stored.headers)]) response.setHeader(name, value)
   if (replayed) response.setHeader(REPLAYED_HEADER, 'true')
   endWith(response, bytesOf(stored))
 }
@@ -67,7 +72,7 @@ export class HeldResponse {
   readonly #before: Head
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
-  #state: 'held' | 'waiting' | 'overflown' | 'ended' | 'destroyed' | 'forgotten' = 'held'
+  #state: 'held' | 'waiting' | 'overflown' | 'let go' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
   /** Its connection has ended, and the handler has not been told: what its flags were. */
   #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
@@ -93,7 +98,7 @@ export class HeldResponse {
       write: (...given: unknown[]) => this.#write(given),
       end: (...given: unknown[]) => this.#end(given),
       writeHead: (...given: unknown[]) => this.#writeHead(given),
-      flushHeaders: () => {},
+      flushHeaders: () => void (this.hasOverflown && this.#callOwn('flushHeaders', [])),
       destroy: (error?: Error) => this.#destroy(error),
       emit: (...given: unknown[]) => this.#emit(given),
     })
@@ -106,9 +111,9 @@ export class HeldResponse {
     return this.#state !== 'held' && this.#state !== 'waiting' && !this.hasOverflown
   }
 
-  /** It was too large to be held back: it goes out as it comes. */
+  /** It was too large to be held back, or was let go: it goes out as it comes. */
   get hasOverflown(): boolean {
-    return this.#state === 'overflown'
+    return this.#state === 'overflown' || this.#state === 'let go'
   }
 
   /** Its handler has cut its client off. */
@@ -121,6 +126,13 @@ export class HeldResponse {
     // It was made already, and will not be whole.
     if (this.#state === 'waiting') this.#destroy(undefined)
     this.#fail(error)
+  }
+
+  /** It is not for the framework: it goes out as it comes, and its end or that of its connection is heard of. */
+  letGo(): void {
+    if (this.#state !== 'held') return
+    this.#passOn('let go', () => madeOf(headOf(this.#response), undefined))
+    for (const chunk of this.#chunks.splice(0)) this.#callOwn('write', [chunk])
   }
 
   /** Send what was held back. */
@@ -147,10 +159,10 @@ export class HeldResponse {
   }
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
-  sendInstead(stored: StoredResponse, replayed: boolean): void {
+  sendInstead(stored: StoredResponse, replayed: boolean, headers: StoredResponse['headers'] = []): void {
     if (this.hasOverflown) return
     this.forget()
-    if (!isBegun(this.#response)) send(this.#response, stored, replayed)
+    if (!isBegun(this.#response)) send(this.#response, stored, replayed, headers)
     this.#callBack()
   }
 
@@ -165,6 +177,7 @@ export class HeldResponse {
   /** What middleware behind this one has wrapped around it goes, too: that belongs to the handler. */
   #restore(): void {
     Object.assign(this.#response, this.#own)
+    Reflect.deleteProperty(this.#response, 'writableEnded')
     this.#tellClose()
   }
 
@@ -243,23 +256,32 @@ export class HeldResponse {
    */
   #overflow(): boolean {
     const made = madeOf(headOf(this.#response), undefined)
+    this.#passOn('overflown', () => made)
+    return this.#callOwn('write', [Buffer.concat(this.#chunks.splice(0))])
+  }
+
+  #passOn(state: 'overflown' | 'let go', made: () => MadeResponse): void {
     const socket = this.#socket
     const settle = (): void => {
       socket.off?.('close', settle)
-      this.#settle(made)
+      this.#settle(made())
     }
     this.#settleAsSent = settle
     // Of the responses on a connection, Node tells only that whose turn it is of its close, and tells it once. What
     // adapters of serverless platforms have in the place of a socket tells of nothing.
     if (socket.destroyed) settle()
     else socket.once?.('close', settle)
-    this.#state = 'overflown'
+    this.#state = state
     this.#tellClose()
-    return this.#callOwn('write', [Buffer.concat(this.#chunks.splice(0))])
   }
 
   #end(given: readonly unknown[]): ServerResponse {
     if (this.isOver) return this.#response
+    if (this.#state === 'let go') {
+      this.#callOwn('end', given)
+      this.#settleAsSent()
+      return this.#response
+    }
     // If that throws, nothing was written.
     if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
@@ -274,6 +296,8 @@ export class HeldResponse {
     }
     this.#atEnd = headOf(this.#response)
     this.#state = 'ended'
+    // As of any other: Fastify calls no handler then.
+    Object.defineProperty(this.#response, 'writableEnded', { value: true, configurable: true })
     if (callback !== undefined) this.#callbacks.push(callback)
     this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
     return this.#response
@@ -295,6 +319,11 @@ export class HeldResponse {
     response.statusCode = status as number
     setMessage(response, message)
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
+    // It is the head of another response, an error of Fastify for example: what came before it is no part of that.
+    if (headers !== undefined) {
+      this.#chunks.length = 0
+      this.#bytes = 0
+    }
     for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
       response.setHeader(name, value as string)
     return response

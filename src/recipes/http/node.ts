@@ -66,7 +66,7 @@ export function failRequest(request: IncomingMessage, response: ServerResponse, 
 }
 
 /** Anything can be thrown. What `next` takes for no error, or Express for its way on, would be handled unguarded. */
-function errorOf(thrown: unknown): unknown {
+export function errorOf(thrown: unknown): unknown {
   const isError = Boolean(thrown) && thrown !== 'route' && thrown !== 'router'
   return isError ? thrown : new Error(`what was thrown is no error: ${thrownText(thrown)}`)
 }
@@ -74,7 +74,7 @@ function errorOf(thrown: unknown): unknown {
 /** A handler that has broken may have said these of its body, which does not come. */
 const HEADERS_OF_BODY = ['content-length', 'content-encoding', 'transfer-encoding', 'trailer']
 
-function answer500(response: ServerResponse, error: unknown): void {
+export function answer500(response: ServerResponse, error: unknown): void {
   warn(error)
   if (response.writableEnded) return
   try {
@@ -94,7 +94,7 @@ function answer500(response: ServerResponse, error: unknown): void {
   response.destroy()
 }
 
-function warn(error: unknown): void {
+export function warn(error: unknown): void {
   process.emitWarning(error instanceof Error ? error : thrownText(error))
 }
 
