@@ -99,8 +99,10 @@ describe('a process', () => {
     ['cache', `(await import('holdfast/cache')).cache(locks, { name: 'a', ttl: '1m' }).get('a', untilTold)`],
     ['tick', `(await import('holdfast/cron')).tick(locks, 'a', new Date(), untilTold)`],
     ['replace', `(await import('holdfast/replace')).replace(locks, 'a', {}, untilTold)`],
-  ])('whose work of a recipe awaits nothing but its signal stays alive until the work has ended: %s', async (_, call) => {
-    const ended = await run(`
+  ])(
+    'whose work of a recipe awaits nothing but its signal stays alive until the work has ended: %s',
+    async (_, call) => {
+      const ended = await run(`
       const evictAll = async () => {
         for await (const { key } of locks.list())
           for (const { token } of (await locks.inspect(key)).entries) await locks.evict(key, token)
@@ -112,8 +114,9 @@ describe('a process', () => {
       }
       await ${call}.catch(() => {})
       say('ended')`)
-    expect(ended).toEqual({ code: 0, out: 'told\nended', err: '' })
-  })
+      expect(ended).toEqual({ code: 0, out: 'told\nended', err: '' })
+    },
+  )
 
   test('that has closed its locks ends, though work under them goes on and awaits nothing that can come', async () => {
     const ended = await run(`

@@ -148,9 +148,7 @@ export class FleetCache implements Cache {
 
   #look({ recordKey, signal }: CacheCall): Promise<CacheLook> {
     const reading = this.#backend.look(recordKey)
-    return signal === undefined
-      ? reading
-      : (waitFor(reading, this.#keeper, Infinity, signal) as Promise<CacheLook>)
+    return signal === undefined ? reading : (waitFor(reading, this.#keeper, Infinity, signal) as Promise<CacheLook>)
   }
 
   /** Undefined: what came of it is nothing for this caller, which has to look again. */
