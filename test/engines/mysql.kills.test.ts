@@ -4,16 +4,17 @@
  * what is in the others: a count that is off lets two hold, or sells what is not there.
  */
 import { type Connection, createConnection, type RowDataPacket } from 'mysql2/promise'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { enterArguments, leaveArguments } from '../../src/engines/mysql/codec.ts'
 import { DEFAULT_NAME, renamed } from '../../src/engines/mysql/names.ts'
-import { holdArguments } from '../../src/engines/mysql/record-codec.ts'
+import { holdArguments, putArguments } from '../../src/engines/mysql/record-codec.ts'
 import { stock } from '../../src/recipes/stock/index.ts'
 import { findOwnMariadb } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 import { MysqlDatabase } from './mysql-database.ts'
 import { withDatabase } from './sql-database.ts'
 
+const LIMIT = { timeout: 30_000, interval: 10 }
 /** So many calls are told that they were killed. */
 const KILLED = 400
 const ENGINE_ID = "x'abababababababababababababababab'"
@@ -56,6 +57,29 @@ await describeServer('a MariaDB server whose statements are killed', findOwnMari
         'select held, (select count(*) from holdfast_pool_hold where state = 0) as holds from holdfast_pool_item',
       )
       expect(row).toEqual({ held: 0, holds: 0 })
+    }
+  })
+
+  test('remembers what was removed in a line with entries, whichever statement was skipped', async () => {
+    await using locks = await tests.open({ ttl: '10m' })
+    await locks.mutex('key').acquire()
+    const waiting = locks.mutex('key').acquire()
+    waiting.catch(() => undefined)
+    await using victim = await connect()
+    await using other = await connect()
+    await vi.waitFor(async () => expect(await counted(other)).toEqual({ held: 1, waiting: 1 }), LIMIT)
+    const removal = putArguments([{ key: 'key', value: null, ttlMs: null, when: {} }])
+    let killed = 0
+    while (killed < KILLED) {
+      if (!(await call(victim, other, 'put', [...removal, 'TRUE']))) {
+        killed += 1
+        continue
+      }
+      const [[row]] = await other.query<RowDataPacket[]>(
+        `select expires_at > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as remembered
+          from holdfast_record where k = 'key'`,
+      )
+      expect(row).toEqual({ remembered: 1 })
     }
   })
 

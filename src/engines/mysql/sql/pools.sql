@@ -318,7 +318,8 @@ BEGIN
       ORDER BY due_at LIMIT 1000;
     DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND state = 2 AND due_at <= now_us
       ORDER BY due_at LIMIT 1000;
-    SELECT EXISTS (SELECT 1 FROM `holdfast_pool_item` i WHERE i.k = own_key) INTO is_used;
+    SELECT MIN(first.item) IS NOT NULL INTO is_used FROM (
+      SELECT i.item FROM `holdfast_pool_item` i WHERE i.k = own_key LIMIT 1) first;
     IF NOT is_used THEN
       DELETE FROM `holdfast_pool` WHERE k = own_key;
     END IF;

@@ -42,10 +42,10 @@ BEGIN
   SELECT l.id <=> own_id, FALSE INTO holds, is_empty
     FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 0 AND l.due_at > now_us;
   IF is_empty THEN
-    -- (Not SELECT FALSE with a LIMIT: MariaDB skips that without an error if it is killed.)
-    SELECT NOT EXISTS (
-        SELECT 1 FROM `holdfast_entry` e WHERE e.k = own_key AND e.removed = 0 AND e.expires_at > now_us)
-      INTO is_empty;
+    -- The smallest of one row: killed, a SELECT with a LIMIT may be skipped without an error, and EXISTS be false.
+    SELECT MIN(first.token) IS NULL INTO is_empty FROM (
+      SELECT e.token FROM `holdfast_entry` e
+        WHERE e.k = own_key AND e.removed = 0 AND e.expires_at > now_us LIMIT 1) first;
     SELECT TRUE INTO holds
       FROM `holdfast_entry` e
       WHERE e.k = own_key AND e.id = own_id AND e.held_since IS NOT NULL AND e.removed = 0 AND e.expires_at > now_us;
