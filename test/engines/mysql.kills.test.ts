@@ -17,6 +17,8 @@ import { withDatabase } from './sql-database.ts'
 const LIMIT = { timeout: 30_000, interval: 10 }
 /** So many calls are told that they were killed. */
 const KILLED = 400
+/** How long a call that finds no news sleeps: far longer than any other call takes. */
+const SLEEP_S = 20
 const ENGINE_ID = "x'abababababababababababababababab'"
 
 await describeServer('a MariaDB server whose statements are killed', findOwnMariadb, (source) => {
@@ -81,6 +83,27 @@ await describeServer('a MariaDB server whose statements are killed', findOwnMari
       )
       expect(row).toEqual({ remembered: 1 })
     }
+  })
+
+  test('tells news that is stored, or that it was killed, and never sleeps over news, whichever statement was skipped', async () => {
+    const locks = await tests.open({ ttl: '10m' })
+    const lease = await locks.mutex('key').acquire()
+    await using victim = await connect()
+    await using other = await connect()
+    // So many that the server reads the table, and not the index: it may skip one and not the other.
+    const waiters = Array.from({ length: 300 }, (_, place) => ({
+      ...{ key: 'key', id: `${place}`.padStart(32, '0'), holder: 'a', weight: 1, limit: 1 },
+      ...{ ttlMs: 600_000, wait: true },
+    }))
+    while (!(await call(victim, other, 'enter', [...enterArguments(waiters).args, ENGINE_ID, 'TRUE'])));
+    await other.query(`update holdfast_entry set news_at = 1 where client = ${ENGINE_ID}`)
+    let killed = 0
+    while (killed < KILLED) {
+      const calledAt = performance.now()
+      killed += Number(!(await call(victim, other, 'listen', [ENGINE_ID, '0', '5000000', `''`, `${SLEEP_S}`])))
+      expect(performance.now() - calledAt).toBeLessThan((SLEEP_S * 1000) / 2)
+    }
+    expect(await lease.release()).toBe(true)
   })
 
   async function connect(): Promise<Connection & AsyncDisposable> {

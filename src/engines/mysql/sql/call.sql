@@ -77,13 +77,16 @@ CREATE PROCEDURE `holdfast_listen`(
   IN seconds INT
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE is_there BOOLEAN DEFAULT FALSE;
-  SELECT TRUE INTO is_there FROM `holdfast_entry`
-    WHERE client = engine_id
-      AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
-      AND NOT FIND_IN_SET(
-        --#include news_name
-        , told) LIMIT 1;
+  DECLARE is_there BOOLEAN;
+  -- The smallest of one row: who wakes this connection may hit the look, and a SELECT with a LIMIT may then be skipped
+  -- without an error. The connection would sleep over its news.
+  SELECT MIN(first.token) IS NOT NULL INTO is_there FROM (
+    SELECT token FROM `holdfast_entry`
+      WHERE client = engine_id
+        AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
+        AND NOT FIND_IN_SET(
+          --#include news_name
+          , told) LIMIT 1) first;
   IF NOT is_there THEN
     IF GET_LOCK('holdfast.watch', seconds) THEN
       DO SLEEP(seconds);
