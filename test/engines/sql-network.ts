@@ -14,6 +14,14 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
     await Promise.all([1, 2, 3, 4].map(() => locks.inspect('key')))
   }
 
+  /**
+   * The same, and each connection has released before: to MariaDB, the first statement of a kind is sent in two requests,
+   * and the second waits for the answer to the first.
+   */
+  const releaseEverywhere = async (locks: Locks): Promise<void> => {
+    for (let round = 0; round < 5; round += 1) await locks.mutex('warm').using(() => undefined)
+  }
+
   test.each([1, 5])(
     '%i enters whose answer was lost are one entry each, and are had when they are asked for again',
     async (count) => {
@@ -45,9 +53,10 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
   })
 
   test('a release whose answer was lost frees the key', async () => {
-    const [locks, near] = [await openFar({ ttl: '20s' }), await open({ ttl: '20s' })]
+    // Longer than this case may take: the key is free by the release, and not because it has expired.
+    const [locks, near] = [await openFar({ ttl: '10m' }), await open({ ttl: '10m' })]
     const lease = await locks.mutex('key').acquire()
-    await connectAll(locks)
+    await releaseEverywhere(locks)
     tests.proxy().blackHole('replies')
     const released = lease.release()
     await untilInLine(near, 'key', 0)
