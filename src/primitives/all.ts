@@ -7,7 +7,8 @@
  */
 import { timeoutError, type WaitLimit } from '../core/acquire.ts'
 import { releaseAfterMs } from '../core/entry-lease.ts'
-import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
+import { AcquireTimeoutError, ClosedError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
+import { withOutcome } from '../core/failed-call.ts'
 import { FirstCall } from '../core/first-call.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { CoreLease, Lease, ReleaseOptions } from '../core/lease.ts'
@@ -68,8 +69,8 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const { parts, error, givenBack } = await this.#tryEach(options.signal)
     if (error === undefined && parts.length === this.#locks.length) return this.#together(parts, maxHoldMs)
     // Together: a release that is not answered does not keep the others from being sent.
-    await Promise.all([givenBack, giveBack(parts)])
-    if (error !== undefined) throw error
+    const left = await Promise.all([givenBack, giveBack(parts)])
+    if (error !== undefined) throw left.every(Boolean) ? error : inDoubt(error)
     return undefined
   }
 
@@ -103,7 +104,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const startedAt = keeper.clock.now()
     const deadline = startedAt + waitMs
     this.#scope.order?.together(this.#locks.map(({ key }) => key))
-    const { parts, error: unanswered } = await this.#tryEach(options.signal)
+    const { parts, error: unanswered, mayRemain } = await this.#tryEach(options.signal)
     // As for one lock: an outage shorter than the ttl is not the caller's business, as long as it waits.
     const bearable = unanswered instanceof EngineError && unanswered.transient && keeper.clock.now() < deadline
     let answered = unanswered === undefined
@@ -118,7 +119,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     } catch (error) {
       // Not awaited: a caller who cancels is not kept waiting for an engine that does not answer.
       void giveBack(parts)
-      if (!(error instanceof AcquireTimeoutError)) throw error
+      if (!(error instanceof AcquireTimeoutError)) throw mayRemain || parts.length > 0 ? inDoubt(error) : error
       const { key, ahead, holders, cause } = error
       const waitedMs = keeper.clock.now() - startedAt
       throw new AcquireTimeoutError(key, waitedMs, ahead, holders, cause === undefined ? undefined : { cause })
@@ -140,20 +141,27 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   /**
    * Take what is free, in one batch. Answers the leases up to the first one that was not had, in order, and gives back
    * those behind it. `error`: why it was not had, unless it was busy. `givenBack` resolves when those behind it were
-   * given back. It is apart, because the caller must not wait for that before it has the leases.
+   * given back, with whether they surely were. It is apart, because the caller must not wait for that before it has the
+   * leases. `mayRemain`: a lock that is not in `parts` may be in its line for a while.
    */
   async #tryEach(
     signal: AbortSignal | undefined,
-  ): Promise<{ parts: CoreLease[]; error: unknown; givenBack: Promise<void> }> {
+  ): Promise<{ parts: CoreLease[]; error: unknown; givenBack: Promise<boolean>; mayRemain: boolean }> {
     const tries = await Promise.allSettled(
       this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })),
     )
     const taken = tries.map((result) => (result.status === 'fulfilled' ? result.value : undefined))
-    const failed = tries.find((result) => result.status === 'rejected')
+    const errors = tries.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []))
+    const doubtful = errors.some((error) => error instanceof EngineError && error.outcome === 'unknown')
     const missing = taken.indexOf(undefined)
     const kept = missing < 0 ? taken.length : missing
-    const givenBack = giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
-    return { parts: taken.slice(0, kept) as CoreLease[], error: failed?.reason, givenBack }
+    const behind = taken.slice(kept).filter((lease) => lease !== undefined)
+    return {
+      parts: taken.slice(0, kept) as CoreLease[],
+      error: doubtful ? inDoubt(errors[0]) : errors[0],
+      givenBack: giveBack(behind),
+      mayRemain: doubtful || behind.length > 0,
+    }
   }
 }
 
@@ -167,8 +175,16 @@ async function acquireNext(lock: LineLock, parts: readonly CoreLease[], limit: W
   }
 }
 
-async function giveBack(leases: readonly CoreLease[]): Promise<void> {
-  await Promise.all(leases.map((lease) => lease.release()))
+/** Answers whether all of them were there, and are out of their lines. */
+async function giveBack(leases: readonly CoreLease[]): Promise<boolean> {
+  const released = await Promise.all(leases.map((lease) => lease.release()))
+  return released.every(Boolean)
+}
+
+/** What failed may not have been applied. But another part may still be in its line. */
+function inDoubt(error: unknown): unknown {
+  // What is closed takes all of it out of the lines by itself.
+  return error instanceof EngineError && !(error instanceof ClosedError) ? withOutcome(error, 'unknown') : error
 }
 
 class PartsLease implements AllLease {

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Lock } from '../../src/core/lock.ts'
-import { busy, gone, held, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
+import { busy, failed, gone, held, unknownOutcome, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
 import { BEAT, inMemory, type MemoryWorld, scripted, settled, TTL, watched } from './world.ts'
 
 const mutexes = ({ locks }: Pick<MemoryWorld, 'locks'>, ...keys: readonly string[]): Lock[] =>
@@ -140,6 +140,46 @@ describe('when one is busy', () => {
     await (await engine.next('enter')).answer(held(1n), { state: 'failed', error })
     await (await engine.next('leave')).answer(true)
     expect(all.error).toBe(error)
+  })
+})
+
+describe('the outcome of a refusal', () => {
+  test('is unknown where it is not known that what was taken was given back', async () => {
+    const { engine, locks } = scripted()
+    const all = watched(locks.all(mutexes({ locks }, 'a', 'b')).tryAcquire())
+    await (await engine.next('enter')).answer(held(1n), failed(wrongPassword()))
+    await (await engine.next('leave')).fail(unreachable())
+    const { message } = wrongPassword()
+    expect(all.error).toMatchObject({ code: 'ENGINE', message, outcome: 'unknown', transient: false })
+  })
+
+  test('is unknown where that of another part is', async () => {
+    const { engine, locks } = scripted()
+    const all = watched(locks.all(mutexes({ locks }, 'a', 'b')).tryAcquire())
+    await (await engine.next('enter')).answer(failed(wrongPassword()), failed(unknownOutcome()))
+    expect(all.error).toMatchObject({ code: 'ENGINE', message: wrongPassword().message, outcome: 'unknown' })
+  })
+
+  test('is unknown for a waiter that is told while what it has taken is still being given back', async () => {
+    const { engine, locks } = scripted()
+    const before = watched(locks.all(mutexes({ locks }, 'a', 'b')).acquire())
+    await (await engine.next('enter')).answer(held(1n), busy(1))
+    await (await engine.next('enter')).fail(wrongPassword())
+    expect(before.error).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
+    expect((await engine.next('leave')).keys).toEqual(['a'])
+
+    const behind = watched(locks.all(mutexes({ locks }, 'c', 'd')).acquire())
+    await (await engine.next('enter')).answer(failed(wrongPassword()), held(2n))
+    expect(behind.error).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
+  })
+
+  test('is unknown for a waiter whose first try was not answered', async () => {
+    const { engine, locks } = scripted()
+    const all = watched(locks.all(mutexes({ locks }, 'a', 'b')).acquire())
+    await (await engine.next('enter')).fail(unknownOutcome())
+    await settled()
+    await (await engine.next('enter')).fail(wrongPassword())
+    expect(all.error).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
   })
 })
 
