@@ -184,6 +184,22 @@ await describeServer('ends of sessions', findPostgres, (source) => {
     await ended
   })
 
+  test('a connect() that answers no promise is one that has settled; one that throws at once has failed', async () => {
+    const { client } = await PostgresConnection.open(database)
+    const made = [client as unknown as SessionClient]
+    const connectAtOnce = (): SessionClient => {
+      const next = made.pop()
+      if (next === undefined) throw new Error('there is one client only')
+      return next
+    }
+    const clock = fakeClock()
+    await using engine = postgresAdvisory({ connect: connectAtOnce as () => never, clock })
+    expect(await engine.inspect('at once')).toMatchObject({ entries: [] })
+    await expect(engine.store.get(['at once'])).rejects.toThrow('there is one client only')
+    // Nothing of it is left that would run later.
+    await clock.advance('10s')
+  })
+
   test('a lease that its process lost while it stood still, and never gives back, is free when its ttl is over', async () => {
     await using still = createLocks(await openPostgresAdvisory(database), { ttl: '1s' })
     await using other = await open()

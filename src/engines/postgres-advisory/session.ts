@@ -61,7 +61,8 @@ export interface SessionEvents {
 
 /** A client of the user's. Calls wait for it one after the other; one that comes too late for them is ended. */
 export async function connectInTime(connect: () => Promise<SessionClient>, clock: Clock): Promise<SessionClient> {
-  const connecting = connect()
+  // In JavaScript it may well answer the client itself.
+  const connecting = Promise.resolve(connect())
   return await rejectAfter(clock, CONNECT_LIMIT_MS, connecting, () => {
     connecting.then(endLate, () => undefined)
     return new Error(`connect() has not settled within ${CONNECT_LIMIT_MS} ms`)
