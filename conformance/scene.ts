@@ -57,7 +57,7 @@ export class Scene implements AsyncDisposable {
   readonly rounds: number
   readonly seed: number
   /** For entries that are not meant to expire. */
-  readonly longTtlMs: number = LONG_TTL_MS
+  readonly longTtlMs: number
   /** For entries that are. */
   readonly shortTtlMs: number
   /**
@@ -83,6 +83,7 @@ export class Scene implements AsyncDisposable {
     this.traits = stage.traits
     this.rounds = stage.rounds
     this.seed = stage.seed
+    this.longTtlMs = Math.min(stage.traits.maxTtlMs ?? LONG_TTL_MS, LONG_TTL_MS)
     this.shortTtlMs = Math.max(stage.traits.minTtlMs, SHORT_TTL_MS)
     this.fairTtlMs = Math.max(stage.traits.minTtlMs, FAIR_TTL_MS)
   }

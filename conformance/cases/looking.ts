@@ -16,7 +16,7 @@ export const looking: Group = {
         const key = scene.key()
         const holders = ['api-7', 'O\'Brien \\ "quoted" %s {}', `ü${'x'.repeat(510)}`, '', 'line\nbreak\t🔑']
         const claims = holders.map((holder, index) =>
-          scene.claim(key, { holder, weight: 1 + index, limit: 5, ttlMs: 60_000 + index }),
+          scene.claim(key, { holder, weight: 1 + index, limit: 5, ttlMs: scene.longTtlMs - index }),
         )
         await one.enter(claims)
         const line = await other.inspect(key)

@@ -6,6 +6,7 @@ import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine, Finding } from '../core/engine.ts'
 import type { FindingName, NamedFinding } from '../core/finding-names.ts'
+import { ttlMsOf } from '../core/locks-options.ts'
 import { rejectAfter } from '../core/time-limit.ts'
 import { isAtLeast } from '../core/version-number.ts'
 import type { Locks } from '../locks.ts'
@@ -88,7 +89,7 @@ async function roundTrip({ locks }: Examined): Promise<readonly NamedFinding[]> 
 /** Enter, renew, leave, on a key of our own: what every lock is made of. */
 async function verbs({ engine }: Examined): Promise<readonly NamedFinding[]> {
   const key = scratchKey()
-  const ttlMs = Math.max(5_000, engine.traits.minTtlMs)
+  const ttlMs = ttlMsOf(Math.max(5_000, engine.traits.minTtlMs), engine)
   const tokens: (bigint | null)[] = []
   for (let i = 0; i < 2; i += 1) {
     const id = systemChance.id()

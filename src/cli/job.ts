@@ -12,6 +12,7 @@ import { type Engine, UNLIMITED } from '../core/engine.ts'
 import { DeadlockError, type LossReason } from '../core/errors.ts'
 import type { CoreLease, Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
+import { ttlMsOf } from '../core/locks-options.ts'
 import { redactCommand, redactUrl } from '../core/redact.ts'
 import type { Locks } from '../locks.ts'
 import { type Input, UsageError } from './args.ts'
@@ -79,7 +80,9 @@ export class JobRunner implements AsyncDisposable {
     }
     const signals = new Signals()
     const opened = await open(input, { holder: ownHolder(input.program), ttl: `${limits.ttlMs}ms` })
-    return new JobRunner(input, opened, limits, signals)
+    // What the lease has, not what was asked for: the grace has to fit into it.
+    const ttlMs = ttlMsOf(`${limits.ttlMs}ms`, opened.locks.engine)
+    return new JobRunner(input, opened, { ...limits, ttlMs }, signals)
   }
 
   private constructor(input: Input, opened: Opened, limits: RunLimits, signals: Signals) {

@@ -53,6 +53,11 @@ export interface Traits {
   /** The shortest ttl the engine keeps. A lock with a shorter one is refused when it is created. */
   readonly minTtlMs: number
   /**
+   * The longest ttl the engine keeps, if there is one: that of its session, say. A lock with a longer one has this one,
+   * so a lease lives for no longer without renewal, whatever was asked for.
+   */
+  readonly maxTtlMs?: number
+  /**
    * Whether a holder that watches its deadline always knows of its loss before the next one is let in. `false` for
    * session locks that a server can free at any moment: there, only a guard protects the resource.
    */

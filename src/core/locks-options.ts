@@ -94,14 +94,17 @@ const LONGEST_TTL_MS = 24 * 3_600_000
 /** A plain number below this is one of seconds, by mistake. A lease that is meant to be so short has a unit. */
 const SHORTEST_PLAIN_TTL_MS = 100
 
-/** Throws if `engine` cannot keep an entry for this long, or if it is surely a mistake. */
+/**
+ * The ttl of a lock for which `ttl` was asked: at most what `engine` keeps. Throws if none so short is kept, or if it
+ * is surely a mistake.
+ */
 export function ttlMsOf(ttl: Duration, { name, traits }: Engine): number {
   const ttlMs = Math.ceil(parseDuration(ttl, 'ttl'))
   if (typeof ttl === 'number' && ttl < SHORTEST_PLAIN_TTL_MS)
     throw new RangeError(
       `ttl: ${ttl} is ${ttl} milliseconds; write '${ttl}s' for seconds, or '${ttl}ms' if that is meant`,
     )
-  if (ttlMs >= traits.minTtlMs && ttlMs <= LONGEST_TTL_MS) return ttlMs
+  if (ttlMs >= traits.minTtlMs && ttlMs <= LONGEST_TTL_MS) return Math.min(ttlMs, traits.maxTtlMs ?? LONGEST_TTL_MS)
   throw new RangeError(`ttl must be from ${traits.minTtlMs} ms (${name}) to 24 h; got ${ttlMs} ms`)
 }
 

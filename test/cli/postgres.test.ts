@@ -44,6 +44,12 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     ).toEqual([['loss', 'warn']])
   })
 
+  test('on session locks a grace fits into the life of the lease, and not only into the ttl that was asked for', async () => {
+    const url = (await server.database()).replace(/^postgres:/, 'postgres-advisory:')
+    const run = ['run', 'job', '--ttl', '10m', '--grace', '1m', '--url', url, '--', 'sleep', '1']
+    expect(await world.run(...run)).toMatchObject({ exit: 0, stderr: '' })
+  })
+
   test('migrate makes the tables; migrate --print prints them, without a connection, for psql', async () => {
     const url = await server.database()
     const printed = await world.run('migrate', '--print', '--url', 'postgres://?schema=locks&name=app')

@@ -213,6 +213,19 @@ await describeServer('ends of sessions', findPostgres, (source) => {
     expect(await still.mutex('never given back').tryAcquire()).toBeUndefined()
   })
 
+  test('such a lease blocks for no longer than a session lives, whatever ttl was asked for', async () => {
+    const clock = fakeClock()
+    const engine = await openPostgresAdvisory(database, { clock })
+    await using still = createLocks(engine, { ttl: '10m', clock })
+    await using other = await open()
+    const lease = await still.mutex('never given back, either').acquire()
+    clock.stall('30s')
+    expect(lease.held).toBe(false)
+    await clock.advance('5s')
+    const next = await other.mutex('never given back, either').acquire({ wait: '15s' })
+    expect(next.token).toBeGreaterThan(lease.token as bigint)
+  })
+
   test('a waiter keeps its place while the server cannot be reached, for as long as it is asked for', async () => {
     await using other = await open()
     const lease = await other.mutex('asked for in vain').acquire()

@@ -13,6 +13,8 @@ import { findPostgres, type PostgresConnection, PostgresServer } from '../server
 import { describeServer, present } from '../servers/suite.ts'
 import { withLooker } from './postgres-looker.ts'
 
+/** For how long a server takes a silent session for alive, at least. */
+const SESSION_MS = 30_000
 const LIMIT = { timeout: 30_000, interval: 10 }
 
 await describeServer('session locks', findPostgres, (source) => {
@@ -198,6 +200,22 @@ await describeServer('session locks', findPostgres, (source) => {
     await expect(release()).rejects.toThrow(UnsupportedError)
     expect(lease.held).toBe(true)
     expect(await lease.release({ after: 0 })).toBe(true)
+  })
+
+  test('a ttl longer than a session lives is that of the session: the lock is had at once', async () => {
+    await using locks = await open()
+    const lease = await locks.mutex('long', { ttl: '1h' }).acquire({ wait: '10s' })
+    expect(lease.remainingMs).toBeLessThanOrEqual(SESSION_MS)
+  })
+
+  test('a lease that was waited for ends before its session can, whatever ttl was asked for', async () => {
+    await using locks = await open()
+    await using others = createLocks(await openPostgresAdvisory(database), { ttl: '10m' })
+    const lease = await locks.mutex('handed on').acquire()
+    const asked = others.mutex('handed on').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect((await locks.inspect('handed on')).entries).toHaveLength(2), LIMIT)
+    await lease.release()
+    expect((await asked).remainingMs).toBeLessThanOrEqual(SESSION_MS)
   })
 
   test('limits other than 1 and unlimited are refused when the lock is created, naming engines that can', async () => {

@@ -49,6 +49,17 @@ describe('a ttl', () => {
     expect(() => locks.mutex('a', { ttl: 1000 })).not.toThrow()
   })
 
+  test('longer than the engine keeps is the longest that it keeps', async () => {
+    const { locks, engine } = scripted({ ttl: '1h' }, { maxTtlMs: 20_000 })
+    const { read } = locks.rw('of the lock', { ttl: '10m' })
+    const asked = [locks.mutex('of all locks'), read, locks.semaphore('short', 2, { ttl: '5s' })]
+    const tried = asked.map((lock) => lock.tryAcquire())
+    const enter = await engine.next('enter')
+    expect(enter.items).toMatchObject([{ ttlMs: 20_000 }, { ttlMs: 20_000 }, { ttlMs: 5_000 }])
+    await enter.answer(...asked.map(() => ({ state: 'busy', ahead: null }) as const))
+    expect(await Promise.all(tried)).toEqual([undefined, undefined, undefined])
+  })
+
   test('of all locks is looked at when they are created', () => {
     expect(() => createLocks(memory(), { ttl: 1 })).toThrow(RangeError)
     expect(() => createLocks(memory(), { ttl: '1 minute' as Duration })).toThrow(/ttl must be .*got '1 minute'/)

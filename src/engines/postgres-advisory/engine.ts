@@ -37,6 +37,7 @@ const traits: Traits = {
   sharing: 'read-write',
   ttl: 'session',
   minTtlMs: 1_000,
+  maxTtlMs: SESSION_TTL_MS,
   lossBeforeNext: false,
   lineBound: LINE_BOUND,
   batchLimit: 500,
@@ -268,7 +269,7 @@ export class PostgresAdvisoryEngine implements Engine {
     const entry = this.#entries.find(key, id)
     if (entry === undefined) return { state: 'gone', why: this.#evicted.has(id) ? 'evicted' : 'unknown' }
     if (entry.token === undefined) return { state: 'waiting', ahead: null }
-    return { state: 'held', token: entry.token, heldForMs: Math.min(entry.ttlMs, SESSION_TTL_MS) }
+    return { state: 'held', token: entry.token, heldForMs: entry.ttlMs }
   }
 
   /** A call about a key also asks for the entries that stood there before: what they are granted is news. */
