@@ -15,8 +15,8 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
   }
 
   /**
-   * The same, and each connection has released before: to MariaDB, the first statement of a kind is sent in two requests,
-   * and the second waits for the answer to the first.
+   * The same, and each connection has released before: to MariaDB, the first statement of a kind is sent in two
+   * requests, and the second waits for the answer to the first.
    */
   const releaseEverywhere = async (locks: Locks): Promise<void> => {
     for (let round = 0; round < 5; round += 1) await locks.mutex('warm').using(() => undefined)
