@@ -3,7 +3,7 @@
  * compare the pipelines with the memory engine, without a server.
  */
 import { Aggregator } from 'mingo'
-import type { Pipeline } from '../../src/engines/mongodb/settling.ts'
+import type { UpdatePipeline } from '../../src/engines/mongodb/settling.ts'
 
 export type Stored = Record<string, unknown> & { readonly _id: string }
 
@@ -11,7 +11,7 @@ export class MingoLines {
   readonly documents: Map<string, Stored> = new Map()
 
   /** As `findOneAndUpdate`, answering the document as it is after the change. */
-  change(key: string, pipeline: Pipeline, { upsert }: { readonly upsert: boolean }): Stored | undefined {
+  change(key: string, pipeline: UpdatePipeline, { upsert }: { readonly upsert: boolean }): Stored | undefined {
     const before = this.documents.get(key) ?? (upsert ? { _id: key } : undefined)
     if (before === undefined) return undefined
     const [after] = new Aggregator(pipeline as never).run<Stored>([structuredClone(before)])

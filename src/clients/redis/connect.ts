@@ -11,7 +11,7 @@ import { loadClient } from '../shared/packages.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import { IoredisWire, prepareEvalsha } from './ioredis.ts'
 import { letProcessEnd } from './let-process-end.ts'
-import type { Target } from './url.ts'
+import type { RedisTarget } from './url.ts'
 import type { RedisWire } from './wire.ts'
 
 const RETRY_FIRST_MS = 50
@@ -48,7 +48,7 @@ const CONNECTION = {
 } as const
 
 /** A connection to what a URL names. It connects by itself, and its client ends when the wire is closed. */
-export async function openWire(target: Target, clock: Clock): Promise<RedisWire> {
+export async function openWire(target: RedisTarget, clock: Clock): Promise<RedisWire> {
   const [wire] = await openWires(ENGINE, [target], clock)
   return wire as RedisWire
 }
@@ -56,7 +56,7 @@ export async function openWire(target: Target, clock: Clock): Promise<RedisWire>
 /** Several, for `engine`: what goes to all of them in the same words is put into the form of the protocol once. */
 export async function openWires(
   engine: string,
-  targets: readonly Target[],
+  targets: readonly RedisTarget[],
   clock: Clock,
 ): Promise<readonly RedisWire[]> {
   const ioredis = await loadIoredis(engine)
@@ -84,7 +84,7 @@ function limitHandshake(client: Redis, clock: Clock): void {
   for (const event of ['ready', 'close', 'end']) client.on(event, () => limit?.cancel())
 }
 
-function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>, target: Target): Redis | Cluster {
+function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>, target: RedisTarget): Redis | Cluster {
   const [first] = target.hosts
   const { username, password, db } = target
   const tls = target.tls ? { tls: target.ca === undefined ? {} : { ca: readFileSync(target.ca) } } : {}

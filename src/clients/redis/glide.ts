@@ -6,7 +6,7 @@
  * second client as `subscriber`.
  */
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import type { RedisWire, Server } from './wire.ts'
+import type { RedisServer, RedisWire } from './wire.ts'
 
 /** What we use of a `GlideClient`. */
 export interface GlideLike {
@@ -43,7 +43,7 @@ export class GlideWire implements RedisWire {
     return this.#client.customCommand([command, ...words])
   }
 
-  async servers(): Promise<readonly Server[]> {
+  async servers(): Promise<readonly RedisServer[]> {
     if (!this.cluster) return [this]
     const slots = (await this.#client.customCommand(['CLUSTER', 'SLOTS'])) as readonly (readonly [
       number,

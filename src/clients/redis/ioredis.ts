@@ -10,7 +10,7 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import { hasMethods, neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { type IoredisClient, type IoredisCluster, IoredisListenConnection, isCluster } from './ioredis-listen.ts'
-import { ConnectionLost, type RedisWire, type Server, SilenceCheck } from './wire.ts'
+import { ConnectionLost, type RedisServer, type RedisWire, SilenceCheck } from './wire.ts'
 
 const CONNECT_AGAIN_MS = 50
 
@@ -80,7 +80,7 @@ export class IoredisWire implements RedisWire {
     return this.#client.call('evalsha', words as string[])
   }
 
-  async servers(): Promise<readonly Server[]> {
+  async servers(): Promise<readonly RedisServer[]> {
     const nodes = isCluster(this.#client) ? this.#client.nodes('master') : [this.#client]
     return nodes.map((node) => ({ send: (command, words) => node.call(command.toLowerCase(), words as string[]) }))
   }

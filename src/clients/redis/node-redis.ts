@@ -10,7 +10,7 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import type { NamedFinding } from '../../core/finding-names.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import type { RedisWire, Server } from './wire.ts'
+import type { RedisServer, RedisWire } from './wire.ts'
 
 /** What every client of node-redis has. */
 export interface NodeRedisCommon {
@@ -104,7 +104,7 @@ export class NodeRedisWire implements RedisWire {
     return isSentinel(this.#client) ? this.#client.sendCommand(false, args) : this.#client.sendCommand(args)
   }
 
-  async servers(): Promise<readonly Server[]> {
+  async servers(): Promise<readonly RedisServer[]> {
     if (!isCluster(this.#client)) return [this]
     const cluster = this.#client
     const nodes = await Promise.all(cluster.masters.map((node) => cluster.nodeClient(node)))

@@ -6,7 +6,7 @@
 import type { NamedFinding } from '../../core/finding-names.ts'
 import { isAtLeast } from '../../core/version-number.ts'
 import { globEscape } from './names.ts'
-import { type RedisWire, type Server, scanPages } from './wire.ts'
+import { type RedisServer, type RedisWire, scanPages } from './wire.ts'
 
 const OLDEST = [6, 2] as const
 /** How many keys of strangers are named. */
@@ -31,7 +31,7 @@ export async function serverFindings(question: ServerQuestion): Promise<readonly
 }
 
 async function examine(
-  server: Server,
+  server: RedisServer,
   { prefix, replicas, thorough }: ServerQuestion,
 ): Promise<readonly NamedFinding[]> {
   const info = String(await server.send('INFO', []))
@@ -64,7 +64,7 @@ function eviction(field: Field): NamedFinding {
   }
 }
 
-async function durability(server: Server, field: Field): Promise<NamedFinding> {
+async function durability(server: RedisServer, field: Field): Promise<NamedFinding> {
   const name = 'durability'
   if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
   // A user may lack the permission to ask for the configuration.
@@ -115,7 +115,7 @@ export function majority(replicas: number): number {
   return Math.floor((replicas + 1) / 2)
 }
 
-async function strangers(server: Server, prefix: string): Promise<NamedFinding> {
+async function strangers(server: RedisServer, prefix: string): Promise<NamedFinding> {
   const endless: string[] = []
   let more = 0
   for await (const names of scanPages(server, `${globEscape(prefix)}*`, 'string')) {

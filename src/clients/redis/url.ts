@@ -11,7 +11,7 @@
 import type { Endpoint } from '../shared/endpoint.ts'
 import { flagIn, type HostListUrl, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
 
-export interface Target {
+export interface RedisTarget {
   readonly kind: 'server' | 'sentinel' | 'cluster'
   readonly hosts: readonly Endpoint[]
   readonly username?: string
@@ -30,14 +30,14 @@ export interface Target {
 }
 
 /** What a scheme says of its hosts. */
-export interface Scheme {
-  readonly kind: Target['kind']
+export interface RedisScheme {
+  readonly kind: RedisTarget['kind']
   readonly tls?: boolean
   /** Each host is a server of its own, and there may be several of them. */
   readonly several?: boolean
 }
 
-const SCHEMES: Readonly<Record<string, Scheme>> = {
+const SCHEMES: Readonly<Record<string, RedisScheme>> = {
   redis: { kind: 'server' },
   rediss: { kind: 'server', tls: true },
   'redis-sentinel': { kind: 'sentinel' },
@@ -48,7 +48,7 @@ const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
 
 /** `schemes`, for an engine that has one of its own. */
-export function parseUrl(url: string, schemes: Readonly<Record<string, Scheme>> = SCHEMES): Target {
+export function parseUrl(url: string, schemes: Readonly<Record<string, RedisScheme>> = SCHEMES): RedisTarget {
   const format: HostListUrlFormat<Option> = {
     name: 'a redis URL',
     example: 'redis://user:password@host:port/database?option=value',
@@ -57,7 +57,7 @@ export function parseUrl(url: string, schemes: Readonly<Record<string, Scheme>> 
     options: ['prefix', 'replicas', 'tls', 'ca', 'sentinelPassword'],
   }
   const read = parseHostListUrl(url, format)
-  const scheme = schemes[read.scheme] as Scheme
+  const scheme = schemes[read.scheme] as RedisScheme
   const { kind } = scheme
   const { tls, replicas, ...options } = read.options
   const target = {
@@ -77,12 +77,12 @@ export function parseUrl(url: string, schemes: Readonly<Record<string, Scheme>> 
   return { ...target, name, db: databaseIn(db, kind) }
 }
 
-function credentials(user: HostListUrl<Option>['user']): Pick<Target, 'username' | 'password'> {
+function credentials(user: HostListUrl<Option>['user']): Pick<RedisTarget, 'username' | 'password'> {
   const { name = '', password = '' } = user ?? {}
   return { ...(name === '' ? {} : { username: name }), ...(password === '' ? {} : { password }) }
 }
 
-function databaseIn(path: string, kind: Target['kind']): number {
+function databaseIn(path: string, kind: RedisTarget['kind']): number {
   const text = path.replace(/\/$/, '')
   if (text === '') return 0
   if (!/^\d+$/.test(text)) throw new TypeError(`the database in a redis URL is a number; got '${text}'`)

@@ -37,7 +37,7 @@ export interface RedisWire {
   /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
   send(command: string, words: readonly string[], key?: string): Promise<unknown>
   /** Each server that has keys of its own, for SCAN and INFO. */
-  servers(): Promise<readonly Server[]>
+  servers(): Promise<readonly RedisServer[]>
   /** Listen to a channel on a connection that is for nothing else. Undefined: this client cannot. */
   readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
   /** Let go of the client: close it if it is ours. */
@@ -45,7 +45,7 @@ export interface RedisWire {
 }
 
 /** One server, by itself. */
-export interface Server {
+export interface RedisServer {
   send(command: string, words: readonly string[]): Promise<unknown>
 }
 
@@ -56,7 +56,7 @@ const SCANNED_AT_ONCE = '1000'
  * The keys that SCAN finds, page by page, so that no server is stopped for long. It may find a key twice, and may or
  * may not find keys that come or go meanwhile. It throws the client's own errors.
  */
-export async function* scanPages(server: Server, pattern: string, type: string): AsyncIterable<readonly string[]> {
+export async function* scanPages(server: RedisServer, pattern: string, type: string): AsyncIterable<readonly string[]> {
   let cursor = '0'
   do {
     const reply = await server.send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', SCANNED_AT_ONCE, 'TYPE', type])

@@ -25,7 +25,7 @@ import type { Lease } from '../../core/lease.ts'
 import type { Store } from '../../core/store.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { EnterCalls } from './enter.ts'
+import { EtcdEnterCalls } from './enter.ts'
 import { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, ENGINE } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
@@ -34,7 +34,7 @@ import { EvictionWatcher, LineWatcher } from './listen.ts'
 import { EtcdNames } from './names.ts'
 import { observeLine } from './observers.ts'
 import { EtcdOwnEntries } from './own-entries.ts'
-import { placeOf, RenewCalls } from './renew.ts'
+import { EtcdRenewCalls, placeOf } from './renew.ts'
 import { EtcdStore } from './store.ts'
 
 const traits: Traits = {
@@ -84,8 +84,8 @@ export class EtcdEngine implements Engine {
   readonly #watcher: LineWatcher
   readonly #evictions: EvictionWatcher
   readonly #markers: EntryMarkers
-  readonly #enterCalls: EnterCalls
-  readonly #renewCalls: RenewCalls
+  readonly #enterCalls: EtcdEnterCalls
+  readonly #renewCalls: EtcdRenewCalls
   #listener: ((news: News) => void) | undefined
 
   /** @internal */
@@ -119,9 +119,9 @@ export class EtcdEngine implements Engine {
       evictions: this.#evictions,
     }
     this.#markers = new EntryMarkers(context)
-    this.#renewCalls = new RenewCalls(context, this.#markers)
+    this.#renewCalls = new EtcdRenewCalls(context, this.#markers)
     this.store = new EtcdStore(context)
-    this.#enterCalls = new EnterCalls(context, (claims) =>
+    this.#enterCalls = new EtcdEnterCalls(context, (claims) =>
       this.#renewCalls.renew(claims.map(placeOf), { call: 'enter' }),
     )
   }

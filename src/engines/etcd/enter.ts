@@ -48,7 +48,7 @@ interface EnterResponse {
   readonly header: ResponseHeader
 }
 
-export class EnterCalls {
+export class EtcdEnterCalls {
   readonly #context: EtcdContext
   readonly #renew: (claims: readonly Claim[]) => Promise<readonly Standing[]>
 

@@ -54,7 +54,7 @@ interface RenewRead {
 
 type LeaseFor = (ttlMs: number) => Promise<EtcdLease>
 
-export class RenewCalls {
+export class EtcdRenewCalls {
   readonly #context: EtcdContext
   readonly #markers: EntryMarkers
 

@@ -49,7 +49,7 @@ const REMEMBERED = 1000
 /** How long the key of a removal stays where no holder can have found what was removed: the line is empty. */
 const NOTHING_MS = 10_000
 
-export interface EtcdStoreContext {
+export interface EtcdStoreSetup {
   readonly client: EtcdClient
   readonly clock: Clock
   readonly names: EtcdNames
@@ -64,12 +64,12 @@ interface EtcdRecordRead {
 
 export class EtcdStore implements Store {
   readonly traits: StoreTraits = traits
-  readonly #context: EtcdStoreContext
+  readonly #context: EtcdStoreSetup
   readonly #leases: RecordLeases
   /** What this process has put or read last, without values; the longest ago first. */
   readonly #recent = new Map<string, KeptRecord>()
 
-  constructor(context: EtcdStoreContext) {
+  constructor(context: EtcdStoreSetup) {
     this.#context = context
     this.#leases = new RecordLeases(context.client, context.clock)
   }

@@ -15,7 +15,7 @@ interface MemoryRecord extends Heaped {
 }
 
 /** What the records have to know of the lines beside them. */
-export interface Lines {
+export interface MemoryLines {
   /** Whether that entry holds the line. */
   isHolding(key: string, id: string): boolean
   isEmpty(key: string): boolean
@@ -24,11 +24,11 @@ export interface Lines {
 }
 
 export class MemoryRecords {
-  readonly #lines: Lines
+  readonly #lines: MemoryLines
   readonly #records = new Map<string, MemoryRecord>()
   readonly #expiries = new Heap<MemoryRecord>()
 
-  constructor(lines: Lines) {
+  constructor(lines: MemoryLines) {
     this.#lines = lines
   }
 

@@ -12,7 +12,7 @@ import type { EngineCall } from '../../core/failed-call.ts'
 import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
 import { asDoubtful } from './errors.ts'
 import { NOW } from './expressions.ts'
-import type { Pipeline } from './settling.ts'
+import type { UpdatePipeline } from './settling.ts'
 
 /** Up to so many lines, a call for each is sooner done than a write and a read. */
 const FEW_LINES = 3
@@ -20,7 +20,7 @@ const FEW_LINES = 3
 /** A change of one line. */
 export interface LineChange {
   readonly key: string
-  readonly pipeline: Pipeline
+  readonly pipeline: UpdatePipeline
   /** Whether it makes a line that is not there. */
   readonly upsert: boolean
   /** What else has to be so, for it to be changed. */

@@ -44,7 +44,7 @@ import {
   sizeOf,
   withVariables,
 } from './expressions.ts'
-import { countHeld, EVICTED, inSteps, line, type Pipeline, type Step, stage, stages } from './settling.ts'
+import { countHeld, EVICTED, inSteps, line, stage, stages, type UpdatePipeline, type UpdateStep } from './settling.ts'
 
 /**
  * A line that is not used is kept for an hour at least, and so is its last token: tokens go on from the server's clock
@@ -59,7 +59,7 @@ const CLOCK_STEP_MS = 60_000
 // ---- the verbs ----
 
 /** Let them enter, in this order. `bound`: how many entries the line takes. */
-export function enterPipeline(claims: readonly Claim[], engine: string, bound: number = LINE_BOUND): Pipeline {
+export function enterPipeline(claims: readonly Claim[], engine: string, bound: number = LINE_BOUND): UpdatePipeline {
   const [first] = claims
   const steps = runsOf(claims, ({ wait }) => wait).map((run) => enterSteps(run, engine, bound))
   const removeAt = removeAfter(claims)
@@ -73,7 +73,7 @@ export function enterPipeline(claims: readonly Claim[], engine: string, bound: n
 }
 
 /** Renew them. What is not in the line, or was evicted, stays as it is. */
-export function renewPipeline(places: readonly Place[]): Pipeline {
+export function renewPipeline(places: readonly Place[]): UpdatePipeline {
   const steps = runsOf(places, ({ outlives }) => outlives !== true).map(touchSteps)
   const removeAt = removeAfter(places)
   // A holder that outlives its process may expire earlier than the first waiter was told.
@@ -85,7 +85,7 @@ export function renewPipeline(places: readonly Place[]): Pipeline {
 }
 
 /** Take them out. Which of them were there is said by `left`. */
-export function leavePipeline(ids: readonly string[]): Pipeline {
+export function leavePipeline(ids: readonly string[]): UpdatePipeline {
   const [only] = ids
   const steps = ids.length === 1 && only !== undefined ? leaveOne(only) : leaveSeveral(ids)
   return stages([steps], { left: '$$l' })
@@ -95,12 +95,12 @@ export function leavePipeline(ids: readonly string[]): Pipeline {
  * Take it out, or fail (`conversionFailure`) if it is not there. Of several changes in one write, the server says which
  * have failed, and nothing else. It must not know the failure before it has the document: so a field is in it.
  */
-export function leaveOrFailPipeline(id: string): Pipeline {
+export function leaveOrFailPipeline(id: string): UpdatePipeline {
   return stages([leaveOne(id, { $toInt: concat('not in line: ', '$_id') })], { left: '$$l' })
 }
 
 /** Evict the entry with this token. `news` says whether it was there: see `EVICTED`. */
-export function evictPipeline(token: bigint, how: 'expire' | 'now'): Pipeline {
+export function evictPipeline(token: bigint, how: 'expire' | 'now'): UpdatePipeline {
   const has = equal('$$this.token', { $toLong: literal(String(token)) })
   // A waiter holds nothing that it would have to stop first. A holder leaves when it has stopped, or expires.
   const goesAtOnce = how === 'now' ? true : isNull('$$x.since')
@@ -108,7 +108,7 @@ export function evictPipeline(token: bigint, how: 'expire' | 'now'): Pipeline {
   const marked = mapped('$$e', either(has, merged('$$this', { evicted: true }), '$$this'))
   const remembered = joined('$$v', [{ id: '$$x.id', expires_at: '$$x.expires_at' }])
   const isThere = not(isNull('$$x'))
-  const steps: Step[] = [
+  const steps: UpdateStep[] = [
     { x: orElse(elementAt(filtered('$$e', has), 0), null) },
     {
       e: either(isThere, either(goesAtOnce, others, marked), '$$e'),
@@ -143,7 +143,7 @@ function runsOf<Item extends { readonly id: string }>(
 }
 
 /** Claims that all want to wait, or one that does not. */
-function enterSteps(claims: readonly Claim[], engine: string, bound: number): readonly Step[] {
+function enterSteps(claims: readonly Claim[], engine: string, bound: number): readonly UpdateStep[] {
   const ids = claims.map(({ id }) => literal(id))
   const isKnown = above(sizeOf(filtered(ids, isIn('$$this', '$$e.id'))), 0)
   const isNew = all(not(isIn('$$this.id', '$$e.id')), not(isIn('$$this.id', '$$v.id')))
@@ -164,7 +164,7 @@ function holdsOrWaits(claims: readonly Claim[], room: Expression): Expression {
 }
 
 /** Without a look at each entry of a long line. `otherwise` is what has left if it is not there. */
-function leaveOne(id: string, otherwise: Expression = ''): readonly Step[] {
+function leaveOne(id: string, otherwise: Expression = ''): readonly UpdateStep[] {
   const isThere = { $gte: ['$$p', 0] }
   return [
     { p: placeOf(id) },
@@ -172,7 +172,7 @@ function leaveOne(id: string, otherwise: Expression = ''): readonly Step[] {
   ]
 }
 
-function leaveSeveral(ids: readonly string[]): readonly Step[] {
+function leaveSeveral(ids: readonly string[]): readonly UpdateStep[] {
   const isLeaving = isIn('$$this.id', ids.map(literal))
   const left = reduced(filtered('$$e', isLeaving), '', concat('$$value', '|', '$$this.id'))
   return [{ l: left, e: filtered('$$e', not(isLeaving)) }]
@@ -209,7 +209,7 @@ export function nextToken(): Expression {
 }
 
 /** Renew entries: `places` are different ones, which all outlive their process, or none of them. */
-function touchSteps(places: readonly Omit<Place, 'key'>[]): readonly Step[] {
+function touchSteps(places: readonly Omit<Place, 'key'>[]): readonly UpdateStep[] {
   const [only] = places
   if (only === undefined || places.length > 1) return [{ e: touched('$$e', places) }]
   // Without a look at each entry of a long line.

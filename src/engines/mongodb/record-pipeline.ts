@@ -24,16 +24,16 @@ import {
   withVariables,
 } from './expressions.ts'
 import { KEPT_MS, nextToken, placeOf } from './pipelines.ts'
-import { countHeld, type Pipeline, type Step, stage } from './settling.ts'
+import { countHeld, stage, type UpdatePipeline, type UpdateStep } from './settling.ts'
 
 /** The TTL index looks for dates alone; this one does not come. */
 const NEVER = new Date(Date.UTC(9999, 0, 1))
 
 /** Make the change, if its conditions are met. The line is settled in the same step. */
-export function putPipeline({ value, ttlMs, mark = 0n, when }: Change): Pipeline {
+export function putPipeline({ value, ttlMs, mark = 0n, when }: Change): UpdatePipeline {
   const isMade = equal('$$by', '')
   const put = value === null ? removal() : recordOf(value, ttlMs, mark)
-  const steps: Step[] = [
+  const steps: UpdateStep[] = [
     { before: livingRecord() },
     { by: refusal(when), next: nextToken() },
     { after: either(isMade, put, '$$before'), t: either(isMade, '$$next', '$$t') },

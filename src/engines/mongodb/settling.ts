@@ -36,10 +36,10 @@ export const FORMAT = 1
 const PARTS_PER_STAGE = 8
 
 /** An update pipeline. */
-export type Pipeline = readonly { readonly $replaceWith: Expression }[]
+export type UpdatePipeline = readonly { readonly $replaceWith: Expression }[]
 
 /** What one step makes of `e` (entries), `t` (last token), `v` (evicted) and `n` (news). */
-export type Step = Variables
+export type UpdateStep = Variables
 
 export interface StageOptions {
   readonly removeAt?: Expression
@@ -55,22 +55,22 @@ export interface StageOptions {
 }
 
 /** The steps, in as few stages as can be. Steps that use each other's values are one part. */
-export function stages(parts: readonly (readonly Step[])[], options: StageOptions): Pipeline {
-  const pieces: Step[][] = []
+export function stages(parts: readonly (readonly UpdateStep[])[], options: StageOptions): UpdatePipeline {
+  const pieces: UpdateStep[][] = []
   for (let at = 0; at < parts.length; at += PARTS_PER_STAGE) pieces.push(parts.slice(at, at + PARTS_PER_STAGE).flat())
   // `unless` replaces all steps, so it needs them in one stage.
   const { unless: _, ...long } = options
   return pieces.map((steps, index) => stage(steps, index === 0 ? '' : '$news', pieces.length === 1 ? options : long))
 }
 
-export const inSteps = (steps: readonly Step[], value: Expression): Expression =>
+export const inSteps = (steps: readonly UpdateStep[], value: Expression): Expression =>
   steps.toReversed().reduce<Expression>((later, step) => withVariables(step, later), value)
 
 export function stage(
-  steps: readonly Step[],
+  steps: readonly UpdateStep[],
   newsBefore: Expression,
   { unless, ...options }: StageOptions,
-): Pipeline[number] {
+): UpdatePipeline[number] {
   const long = inSteps(steps, settled(options))
   const value = unless === undefined ? long : either(unless.condition, unless.line, long)
   const opened = {

@@ -41,7 +41,7 @@ const SET_UP_MS = 5000
 /** As in sql/user_code.sql. */
 const USER_CODE = `LOWER(HEX(CRC32(SUBSTRING_INDEX(USER(), '@', 1))))`
 
-export interface MysqlListenerOptions {
+export interface MysqlListenerSetup {
   readonly connect: () => Promise<OwnMysqlConnection>
   readonly clock: Clock
   readonly names: MysqlNames
@@ -55,7 +55,7 @@ export interface MysqlListenerOptions {
 }
 
 export class MysqlListener {
-  readonly #options: MysqlListenerOptions
+  readonly #options: MysqlListenerSetup
   /** The news that were heard: by their names (see sql/call.sql), when they were made. */
   readonly #heard = new Map<string, number>()
   readonly #retryPause = new RetryPause({ firstMs: 50, longestMs: 2000 })
@@ -69,7 +69,7 @@ export class MysqlListener {
   /** How often a sleep has ended before its time. */
   wakes = 0
 
-  constructor(options: MysqlListenerOptions) {
+  constructor(options: MysqlListenerSetup) {
     this.#options = options
   }
 

@@ -4,14 +4,14 @@
  */
 import type { NamedFinding } from '../../core/finding-names.ts'
 import { connections } from '../shared/findings.ts'
-import type { Session, SessionRows } from './session.ts'
+import type { AdvisorySession, SessionRows } from './session.ts'
 
 const FACTS = `
 SELECT current_setting('server_version') AS version, inet_server_addr() IS NULL AS local,
   current_setting('tcp_keepalives_idle') AS idle, current_setting('max_connections')::int AS most,
   (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used`
 
-export async function diagnose(session: Session): Promise<readonly NamedFinding[]> {
+export async function diagnose(session: AdvisorySession): Promise<readonly NamedFinding[]> {
   const [facts = {}] = await session.ask(FACTS)
   return [
     { name: 'version', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },

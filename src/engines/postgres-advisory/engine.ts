@@ -26,8 +26,14 @@ import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, LINE_BOUND, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, closedError, ENGINE, noSession } from './errors.ts'
-import { givenUpAt, OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
-import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionClient, type SessionEvents } from './session.ts'
+import { AdvisoryOwnEntries, type AdvisoryOwnEntry, type AdvisoryOwnKey, givenUpAt } from './own-entries.ts'
+import {
+  type AdvisorySession,
+  type AdvisorySessionEvents,
+  CLOSE_LIMIT_MS,
+  SESSION_TTL_MS,
+  type SessionClient,
+} from './session.ts'
 import { ATTEMPT, EVICT, EVICTION, FREED, INSPECT, LIST, OWN_EVICTED, RELEASE } from './sql.ts'
 import { PostgresAdvisoryStore } from './store.ts'
 
@@ -54,7 +60,7 @@ const traits: Traits = {
 const POLL_MS = 500
 const NEVER = Number.POSITIVE_INFINITY
 
-export type OpenSession = (events: SessionEvents) => Promise<Session>
+export type OpenAdvisorySession = (events: AdvisorySessionEvents) => Promise<AdvisorySession>
 
 /** The engine on session locks of a PostgreSQL. Made by `postgresAdvisory()`. */
 export class PostgresAdvisoryEngine implements Engine {
@@ -62,13 +68,13 @@ export class PostgresAdvisoryEngine implements Engine {
   readonly traits: Traits = traits
   readonly store: Store
   readonly #records: PostgresAdvisoryStore
-  readonly #open: OpenSession
+  readonly #open: OpenAdvisorySession
   readonly #clock: Clock
   readonly #chance: Chance
-  readonly #entries = new OwnAdvisoryEntries()
+  readonly #entries = new AdvisoryOwnEntries()
   /** Ids of entries that were evicted, and until when to remember them. */
   readonly #evicted = new Map<string, number>()
-  #session: Session | undefined
+  #session: AdvisorySession | undefined
   #listener: ((news: News) => void) | undefined
   #turn: Promise<unknown> = Promise.resolve()
   #poll: Timer | undefined
@@ -78,7 +84,7 @@ export class PostgresAdvisoryEngine implements Engine {
   #closed = false
 
   /** @internal */
-  constructor(open: OpenSession, clock: Clock, chance: Chance, connect: () => Promise<SessionClient>) {
+  constructor(open: OpenAdvisorySession, clock: Clock, chance: Chance, connect: () => Promise<SessionClient>) {
     this.#records = new PostgresAdvisoryStore(connect, clock)
     this.store = this.#records
     this.#open = open
@@ -200,14 +206,14 @@ export class PostgresAdvisoryEngine implements Engine {
     return { state: 'failed', error: new EngineError(ENGINE, why, { outcome: 'not-applied', transient: false }) }
   }
 
-  #keysOf(places: readonly Pick<Place, 'key'>[]): ReadonlySet<OwnAdvisoryKey> {
+  #keysOf(places: readonly Pick<Place, 'key'>[]): ReadonlySet<AdvisoryOwnKey> {
     return new Set(places.flatMap(({ key }) => this.#entries.at(key) ?? []))
   }
 
   /** Ask the server, in one statement, for what entries of these keys may hold. Answers the entries that now hold. */
-  async #attempt(session: Session, keys: Iterable<OwnAdvisoryKey>): Promise<readonly OwnAdvisoryEntry[]> {
+  async #attempt(session: AdvisorySession, keys: Iterable<AdvisoryOwnKey>): Promise<readonly AdvisoryOwnEntry[]> {
     const attempts = [...keys].flatMap((key) => key.attempt(this.#clock.now()) ?? [])
-    const granted: OwnAdvisoryEntry[] = []
+    const granted: AdvisoryOwnEntry[] = []
     if (attempts.length > 0) {
       const rows = await session.ask(ATTEMPT, [String(session.number), JSON.stringify(attempts)])
       for (const answer of attemptAnswersOf(rows)) {
@@ -219,8 +225,8 @@ export class PostgresAdvisoryEngine implements Engine {
     return granted
   }
 
-  async #remove(session: Session, places: readonly EntryName[]): Promise<readonly boolean[]> {
-    const keys = new Set<OwnAdvisoryKey>()
+  async #remove(session: AdvisorySession, places: readonly EntryName[]): Promise<readonly boolean[]> {
+    const keys = new Set<AdvisoryOwnKey>()
     const answers = places.map((place) => {
       const key = this.#entries.at(place.key)
       const there = this.#entries.remove(place)
@@ -236,8 +242,8 @@ export class PostgresAdvisoryEngine implements Engine {
    * this process hears it, too, and all of them try; elsewhere this process tries at once.
    */
   async #release(
-    session: Session,
-    keys: readonly OwnAdvisoryKey[],
+    session: AdvisorySession,
+    keys: readonly AdvisoryOwnKey[],
     places: readonly Pick<Place, 'id'>[],
   ): Promise<void> {
     const releases = JSON.stringify(keys.map((key) => key.release()))
@@ -251,7 +257,7 @@ export class PostgresAdvisoryEngine implements Engine {
    * Unlock what was evicted: only its own session can. Until it would have expired, this process remembers why it is
    * gone.
    */
-  async #evictOurs(session: Session): Promise<void> {
+  async #evictOurs(session: AdvisorySession): Promise<void> {
     const ids = new Set((await session.ask(OWN_EVICTED, [String(session.number)])).map(({ id }) => String(id)))
     if (ids.size === 0) return
     const now = this.#clock.now()
@@ -273,24 +279,24 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   /** A call about a key also asks for the entries that stood there before: what they are granted is news. */
-  #tellOthers(granted: readonly OwnAdvisoryEntry[], answered: readonly Pick<Place, 'id'>[]): void {
+  #tellOthers(granted: readonly AdvisoryOwnEntry[], answered: readonly Pick<Place, 'id'>[]): void {
     const ids = new Set(answered.map(({ id }) => id))
     this.#tell(granted.filter(({ claim }) => !ids.has(claim.id)))
   }
 
-  #tell(granted: readonly OwnAdvisoryEntry[]): void {
+  #tell(granted: readonly AdvisoryOwnEntry[]): void {
     for (const { claim } of granted) {
       this.#listener?.({ key: claim.key, id: claim.id, standing: this.#standing(claim) })
     }
   }
 
-  readonly #events: SessionEvents = {
+  readonly #events: AdvisorySessionEvents = {
     message: (payload: string): void => {
       const freed = payload.startsWith(FREED) ? this.#entries.at(payload.slice(FREED.length)) : undefined
       if (payload === EVICTION) this.#aside((session) => this.#evictOurs(session))
       if (freed?.waits === true) this.#aside(async (session) => this.#tell(await this.#attempt(session, [freed])))
     },
-    lost: (session: Session): void => {
+    lost: (session: AdvisorySession): void => {
       if (this.#session !== session) return
       this.#session = undefined
       for (const { claim } of this.#entries.sessionLost()) {
@@ -326,7 +332,7 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   /** Work that no call asked for. If it fails, the next renewal or poll sees to it. */
-  #aside(work: (session: Session) => Promise<unknown>): void {
+  #aside(work: (session: AdvisorySession) => Promise<unknown>): void {
     if (this.#closed) return
     this.#inTurn('renew', undefined, work).catch(() => this.#arm())
   }
@@ -334,7 +340,7 @@ export class PostgresAdvisoryEngine implements Engine {
   async #inTurn<Result>(
     call: EngineCall,
     signal: AbortSignal | undefined,
-    work: (session: Session) => Promise<Result>,
+    work: (session: AdvisorySession) => Promise<Result>,
   ): Promise<Result> {
     const working = this.#turn.then(async () => {
       if (signal?.aborted === true) throw asEngineError(call, new Error('not sent in time'), { outcome: 'not-applied' })
@@ -344,7 +350,7 @@ export class PostgresAdvisoryEngine implements Engine {
     return await failingAs(asEngineError, call, working)
   }
 
-  async #connected(call: EngineCall): Promise<Session> {
+  async #connected(call: EngineCall): Promise<AdvisorySession> {
     if (this.#closed) throw closedError(call)
     if (this.#session !== undefined) return this.#session
     const session = await failingAs(noSession, call, this.#open(this.#events))

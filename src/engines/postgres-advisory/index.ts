@@ -19,7 +19,7 @@ import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { PostgresAdvisoryEngine } from './engine.ts'
 import { ENGINE } from './errors.ts'
-import { connectInTime, Session, type SessionClient } from './session.ts'
+import { AdvisorySession, connectInTime, type SessionClient } from './session.ts'
 
 export type { PostgresAdvisoryEngine } from './engine.ts'
 export type { SessionClient } from './session.ts'
@@ -55,7 +55,7 @@ export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvi
   const { clock = systemClock, chance = systemChance, pooler } = options
   const connect = (): Promise<SessionClient> => connectInTime(() => options.connect(), clock)
   const engine = new PostgresAdvisoryEngine(
-    async (events) => await Session.begin(await connect(), clock, events, pooler === 'session'),
+    async (events) => await AdvisorySession.begin(await connect(), clock, events, pooler === 'session'),
     clock,
     chance,
     connect,

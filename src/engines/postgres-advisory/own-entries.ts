@@ -8,7 +8,7 @@ import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { type Claim, type EntryName, type Place, UNLIMITED } from '../../core/engine.ts'
 import type { AttemptAnswer, KeyAttempt, KeyRelease } from './codec.ts'
 
-export interface OwnAdvisoryEntry {
+export interface AdvisoryOwnEntry {
   readonly claim: Claim
   readonly shared: boolean
   readonly enteredAt: number
@@ -27,11 +27,11 @@ const NEVER = Number.POSITIVE_INFINITY
 const FLAG = '\0waiting'
 
 /** One key: its entries in order of arrival, and what our session has of it at the server. */
-export class OwnAdvisoryKey {
+export class AdvisoryOwnKey {
   readonly key: string
   readonly #number: string
   readonly #flag: string
-  readonly entries: Map<string, OwnAdvisoryEntry> = new Map()
+  readonly entries: Map<string, AdvisoryOwnEntry> = new Map()
   lock: 'none' | 'shared' | 'exclusive' = 'none'
   flagged = false
 
@@ -45,12 +45,12 @@ export class OwnAdvisoryKey {
     return this.#waiting().length > 0
   }
 
-  #waiting(): readonly OwnAdvisoryEntry[] {
+  #waiting(): readonly AdvisoryOwnEntry[] {
     return [...this.entries.values()].filter(({ token }) => token === undefined)
   }
 
   /** The entries that could hold now if the server agreed: none, one writer, or readers. */
-  #candidates(waiting: readonly OwnAdvisoryEntry[]): readonly OwnAdvisoryEntry[] {
+  #candidates(waiting: readonly AdvisoryOwnEntry[]): readonly AdvisoryOwnEntry[] {
     if (this.lock === 'exclusive') return []
     const writer = waiting.findIndex(({ shared }) => !shared)
     if (writer === 0) return this.lock === 'none' ? waiting.slice(0, 1) : []
@@ -92,7 +92,7 @@ export class OwnAdvisoryKey {
   }
 
   /** What the server said of one entry; the entry, if it holds now. */
-  answered({ id, flagged, token }: AttemptAnswer): OwnAdvisoryEntry | undefined {
+  answered({ id, flagged, token }: AttemptAnswer): AdvisoryOwnEntry | undefined {
     const entry = this.entries.get(id)
     if (flagged) this.flagged = true
     if (entry === undefined || token === undefined) return undefined
@@ -113,14 +113,14 @@ export class OwnAdvisoryKey {
   }
 }
 
-export class OwnAdvisoryEntries {
-  readonly #keys = new Map<string, OwnAdvisoryKey>()
+export class AdvisoryOwnEntries {
+  readonly #keys = new Map<string, AdvisoryOwnKey>()
 
-  at(key: string): OwnAdvisoryKey | undefined {
+  at(key: string): AdvisoryOwnKey | undefined {
     return this.#keys.get(key)
   }
 
-  find(key: string, id: string): OwnAdvisoryEntry | undefined {
+  find(key: string, id: string): AdvisoryOwnEntry | undefined {
     return this.#keys.get(key)?.entries.get(id)
   }
 
@@ -129,7 +129,7 @@ export class OwnAdvisoryEntries {
   }
 
   add(claim: Claim, now: number): Claim {
-    const key = this.#keys.get(claim.key) ?? new OwnAdvisoryKey(claim.key)
+    const key = this.#keys.get(claim.key) ?? new AdvisoryOwnKey(claim.key)
     this.#keys.set(claim.key, key)
     const shared = claim.limit === UNLIMITED
     const { ttlMs } = claim
@@ -165,16 +165,16 @@ export class OwnAdvisoryEntries {
     return there
   }
 
-  all(): readonly OwnAdvisoryEntry[] {
+  all(): readonly AdvisoryOwnEntry[] {
     return [...this.#keys.values()].flatMap((key) => [...key.entries.values()])
   }
 
-  waitedFor(): readonly OwnAdvisoryKey[] {
+  waitedFor(): readonly AdvisoryOwnKey[] {
     return [...this.#keys.values()].filter((key) => key.waits)
   }
 
   /** The session is no more: the entries that it held are lost, and are answered. The waiters go on waiting. */
-  sessionLost(): readonly OwnAdvisoryEntry[] {
+  sessionLost(): readonly AdvisoryOwnEntry[] {
     for (const key of this.#keys.values()) {
       key.lock = 'none'
       key.flagged = false

@@ -54,9 +54,9 @@ export interface SessionClient {
 
 export type SessionRows = readonly Readonly<Record<string, unknown>>[]
 
-export interface SessionEvents {
+export interface AdvisorySessionEvents {
   message(payload: string): void
-  lost(session: Session): void
+  lost(session: AdvisorySession): void
 }
 
 /** A client of the user's. Calls wait for it one after the other; one that comes too late for them is ended. */
@@ -74,20 +74,20 @@ function endLate(client: SessionClient): void {
   client.connection?.stream?.destroy()
 }
 
-export class Session {
+export class AdvisorySession {
   readonly number: bigint = randomBytes(8).readBigInt64BE()
   readonly #client: SessionClient
   readonly #clock: Clock
-  readonly #events: SessionEvents
+  readonly #events: AdvisorySessionEvents
   #over = false
 
   static async begin(
     client: SessionClient,
     clock: Clock,
-    events: SessionEvents,
+    events: AdvisorySessionEvents,
     sessionPooler: boolean,
-  ): Promise<Session> {
-    const session = new Session(client, clock, events)
+  ): Promise<AdvisorySession> {
+    const session = new AdvisorySession(client, clock, events)
     try {
       await session.#begin(sessionPooler)
     } catch (error) {
@@ -97,7 +97,7 @@ export class Session {
     return session
   }
 
-  private constructor(client: SessionClient, clock: Clock, events: SessionEvents) {
+  private constructor(client: SessionClient, clock: Clock, events: AdvisorySessionEvents) {
     this.#client = client
     this.#clock = clock
     this.#events = events

@@ -92,13 +92,13 @@ function occurrences(claims: readonly Claim[]): number[] {
 // ---- replies ----
 
 /** An answer, and the news for this process that came with it. */
-export interface Reply {
+export interface PostgresReply {
   readonly text: string
   readonly news: readonly News[]
 }
 
 /** News follow the answer after a line break. `call` is what the core has called. */
-export function replyOf(call: EngineCall, value: unknown): Reply {
+export function replyOf(call: EngineCall, value: unknown): PostgresReply {
   if (typeof value !== 'string')
     throw unexpectedAnswer(ENGINE, call, `the answer is a ${typeof value} instead of a text`)
   const end = value.indexOf('\n')

@@ -36,7 +36,7 @@ import {
   leaveArguments,
   lineOf,
   newsOf,
-  type Reply,
+  type PostgresReply,
   renewArguments,
   standingsOf,
   summariesOf,
@@ -317,7 +317,7 @@ export class PostgresEngine implements Engine {
     })
   }
 
-  readonly #answered = ({ text, news }: Reply): string => {
+  readonly #answered = ({ text, news }: PostgresReply): string => {
     if (this.#troubled) this.#afterTrouble()
     // Later, as from a server: never from inside the call of another waiter.
     for (const one of news) queueMicrotask(() => this.#hear(one))

@@ -8,7 +8,7 @@ import type { Clock } from '../../core/clock.ts'
 import type { EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import { calledFor, type EngineCall, failingAs, withOutcome } from '../../core/failed-call.ts'
-import { type Reply, replyOf } from './codec.ts'
+import { type PostgresReply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
 import { FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'
@@ -89,7 +89,7 @@ export class PostgresCaller {
     values: readonly string[],
     limitMs: number = ANSWER_MS,
     verb?: EngineCall,
-  ): Promise<Reply> {
+  ): Promise<PostgresReply> {
     // Half of it for a connection: the caller learns that nothing was sent while it still waits. Once it has given up,
     // it would have to fear that the server had applied the call.
     const connectMs = Math.min(CONNECT_MS, Math.max(limitMs / 2, Math.min(limitMs, LEAST_CONNECT_MS)))
@@ -106,7 +106,7 @@ export class PostgresCaller {
     limits: PostgresCallLimits,
     error: unknown,
     verb: EngineCall,
-  ): Promise<Reply> {
+  ): Promise<PostgresReply> {
     if (!isMissing(error)) throw asEngineError(verb, error)
     // Whatever becomes of the tables, the call itself has not been made.
     await failingAs(asEngineError, verb, this.#make(), { outcome: 'not-applied' })

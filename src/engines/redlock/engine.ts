@@ -49,7 +49,7 @@ function traitsFor(timeoutMs: number): Traits {
   }
 }
 
-export interface RedlockSetup {
+export interface RedlockEngineSetup {
   readonly wires: readonly RedisWire[]
   readonly prefix: string
   readonly clock: Clock
@@ -75,7 +75,7 @@ export class RedlockEngine implements Engine {
   #closed = false
 
   /** @internal */
-  constructor({ wires, prefix, clock, timeoutMs }: RedlockSetup, chance: Chance = systemChance) {
+  constructor({ wires, prefix, clock, timeoutMs }: RedlockEngineSetup, chance: Chance = systemChance) {
     const engineId = chance.id()
     this.traits = traitsFor(timeoutMs)
     this.#clock = clock

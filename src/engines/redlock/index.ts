@@ -23,7 +23,7 @@ import { type Clock, systemClock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
-import { RedlockEngine, type RedlockSetup } from './engine.ts'
+import { RedlockEngine, type RedlockEngineSetup } from './engine.ts'
 import { ENGINE } from './errors.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
@@ -111,7 +111,7 @@ function checkCount(count: number): void {
   throw new RangeError(`a Redlock has an odd number of servers, ${LEAST_SERVERS} or more; got ${count}`)
 }
 
-function checked(options: RedlockEngineOptions): Omit<RedlockSetup, 'wires'> {
+function checked(options: RedlockEngineOptions): Omit<RedlockEngineSetup, 'wires'> {
   const { prefix = DEFAULT_PREFIX, timeout = DEFAULT_TIMEOUT, clock = systemClock } = options
   checkPrefix(prefix)
   const timeoutMs = parseDuration(timeout, 'timeout')

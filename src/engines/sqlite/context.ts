@@ -2,7 +2,7 @@
 import { refusal } from '../../clients/sqlite/errors.ts'
 import type { News } from '../../core/engine.ts'
 import type { BulkStatements } from './bulk.ts'
-import type { OwnEntry } from './recheck.ts'
+import type { SqliteOwnEntry } from './recheck.ts'
 import type { EngineRegistry } from './registry.ts'
 import type { PoolStatements } from './sql/pools.ts'
 import type { RecordStatements } from './sql/records.ts'
@@ -38,7 +38,7 @@ export interface AfterCommit {
   /** Lines in which an entry came to hold, or went. */
   readonly changed: Set<string>
   /** Our own entries, in order, that wait in line now; `entry` undefined: this one does not wait any more. */
-  readonly waiters: { readonly key: string; readonly id: string; readonly entry: OwnEntry | undefined }[]
+  readonly waiters: { readonly key: string; readonly id: string; readonly entry: SqliteOwnEntry | undefined }[]
 }
 
 export function nothingToDo(): AfterCommit {

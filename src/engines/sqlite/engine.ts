@@ -27,7 +27,7 @@ import { diagnose } from './diagnose.ts'
 import { WakeFiles } from './listen.ts'
 import { LockFile } from './lock-file.ts'
 import { ownProcess, withoutProcess } from './process.ts'
-import { OwnWaiters, SqliteRecheck } from './recheck.ts'
+import { SqliteOwnWaiters, SqliteRecheck } from './recheck.ts'
 import { EngineRegistry } from './registry.ts'
 import { HELD, REMOVED } from './sql/schema.ts'
 import { SqliteStore } from './store.ts'
@@ -84,7 +84,7 @@ export class SqliteEngine implements Engine {
   readonly #options: SqliteEngineSetup
   readonly #registry: EngineRegistry
   readonly #bulk = new BulkStatements()
-  readonly #waiters = new OwnWaiters()
+  readonly #waiters = new SqliteOwnWaiters()
   readonly #writer: SqliteWriter
   readonly #wakeFiles: WakeFiles
   readonly #recheck: SqliteRecheck

@@ -4,7 +4,7 @@ import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
 import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
 import { type PoolStatements, preparePools } from './sql/pools.ts'
 import { prepareRecords, type RecordStatements } from './sql/records.ts'
-import { type Host, initialise } from './sql/schema.ts'
+import { initialise, type SqliteHost } from './sql/schema.ts'
 import { prepare, type SqliteStatements } from './sql/statements.ts'
 
 /** How often the path is compared with the open file. */
@@ -13,7 +13,7 @@ const COMPARE_EVERY_MS = 100
 export interface LockFileOptions {
   readonly file: string
   readonly durability: 'normal' | 'full'
-  readonly host: Host
+  readonly host: SqliteHost
 }
 
 export class LockFile {

@@ -19,20 +19,20 @@ const RECHECK_MS = 200
 const PER_LINE_MS = 0.1
 
 /** An entry of ours in a line: until when, and the token it holds or will hold with. */
-export interface OwnEntry {
+export interface SqliteOwnEntry {
   readonly until: number
   readonly token: number
 }
 
-export interface OwnWaiter extends OwnEntry {
+export interface SqliteOwnWaiter extends SqliteOwnEntry {
   readonly key: string
   readonly id: string
 }
 
 /** Our own entries that wait, as far as this engine object has heard. They decide whether to check, and which lines. */
-export class OwnWaiters {
-  readonly #lines = new Map<string, Map<string, OwnWaiter>>()
-  readonly #byToken = new Map<number, OwnWaiter>()
+export class SqliteOwnWaiters {
+  readonly #lines = new Map<string, Map<string, SqliteOwnWaiter>>()
+  readonly #byToken = new Map<number, SqliteOwnWaiter>()
 
   /** In how many lines we wait. */
   get size(): number {
@@ -44,12 +44,12 @@ export class OwnWaiters {
     return this.#lines.keys()
   }
 
-  byToken(token: number): OwnWaiter | undefined {
+  byToken(token: number): SqliteOwnWaiter | undefined {
     return this.#byToken.get(token)
   }
 
   /** `entry` undefined: it does not wait any more. */
-  set(key: string, id: string, entry: OwnEntry | undefined): void {
+  set(key: string, id: string, entry: SqliteOwnEntry | undefined): void {
     const line = this.#lines.get(key)
     const before = line?.get(id)
     if (before !== undefined) this.#byToken.delete(before.token)
@@ -78,7 +78,7 @@ export interface SqliteRecheckOptions {
   readonly clock: Clock
   readonly chance: Chance
   readonly registry: EngineRegistry
-  readonly waiters: OwnWaiters
+  readonly waiters: SqliteOwnWaiters
   lockFile(): LockFile | undefined
   /** Look for news that was meant for us. */
   readNews(lockFile: LockFile): void

@@ -34,7 +34,7 @@ const traits: StoreTraits = {
 /** How many records of a listing are read at once. */
 const PAGE = 500
 
-export interface SqliteStoreOptions {
+export interface SqliteStoreSetup {
   readonly file: string
   readonly clock: Clock
   readonly writer: SqliteWriter
@@ -42,11 +42,11 @@ export interface SqliteStoreOptions {
 
 export class SqliteStore implements Store {
   readonly traits: StoreTraits = traits
-  readonly #options: SqliteStoreOptions
+  readonly #options: SqliteStoreSetup
   /** By database of the user: our statements, prepared there. */
   readonly #prepared = new WeakMap<BroughtDatabase, RecordStatements>()
 
-  constructor(options: SqliteStoreOptions) {
+  constructor(options: SqliteStoreSetup) {
     this.#options = options
   }
 

@@ -25,14 +25,14 @@ import type { ZooKeeperContext } from './class-session.ts'
 import { ClassSessions } from './class-sessions.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { EnterRequests } from './enter.ts'
+import { ZooKeeperEnterCalls } from './enter.ts'
 import { asEngineError, ENGINE } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
-import { LeaveRequests } from './leave.ts'
+import { ZooKeeperLeaveCalls } from './leave.ts'
 import { type ZooKeeperLayout, ZooKeeperNames } from './names.ts'
 import { LineObservers } from './observers.ts'
-import { Removals } from './removals.ts'
-import { RenewRequests } from './renew.ts'
+import { EntryRemovals } from './removals.ts'
+import { ZooKeeperRenewCalls } from './renew.ts'
 import { ZooKeeperStore } from './store.ts'
 
 const traits: Traits = {
@@ -66,10 +66,10 @@ export class ZooKeeperEngine implements Engine {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
   readonly #observers: LineObservers
-  readonly #removals: Removals
-  readonly #enters: EnterRequests
-  readonly #renewals: RenewRequests
-  readonly #leaves: LeaveRequests
+  readonly #removals: EntryRemovals
+  readonly #enters: ZooKeeperEnterCalls
+  readonly #renewals: ZooKeeperRenewCalls
+  readonly #leaves: ZooKeeperLeaveCalls
   readonly #records: ZooKeeperStore
   #listener: ((news: News) => void) | undefined
 
@@ -99,12 +99,14 @@ export class ZooKeeperEngine implements Engine {
     }
     this.#sessions = new ClassSessions(this.#context)
     this.#observers = new LineObservers(this.#sessions, this.#context.names, clock)
-    this.#removals = new Removals(this.#context, this.#sessions)
-    this.#renewals = new RenewRequests(this.#context, this.#sessions, this.#removals)
-    this.#leaves = new LeaveRequests(this.#sessions)
+    this.#removals = new EntryRemovals(this.#context, this.#sessions)
+    this.#renewals = new ZooKeeperRenewCalls(this.#context, this.#sessions, this.#removals)
+    this.#leaves = new ZooKeeperLeaveCalls(this.#sessions)
     this.#records = new ZooKeeperStore(this.#context, this.#sessions)
     this.store = this.#records
-    this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew('enter', places))
+    this.#enters = new ZooKeeperEnterCalls(this.#context, this.#sessions, (places) =>
+      this.#renewals.renew('enter', places),
+    )
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {

@@ -41,7 +41,7 @@ interface EnterAnswers {
   readonly view: Settled<MaybeLine>
 }
 
-export class EnterRequests {
+export class ZooKeeperEnterCalls {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
   readonly #lines: KnownLines

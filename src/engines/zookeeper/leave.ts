@@ -15,7 +15,7 @@ interface KnownPlace {
   readonly path: string
 }
 
-export class LeaveRequests {
+export class ZooKeeperLeaveCalls {
   readonly #sessions: ClassSessions
 
   constructor(sessions: ClassSessions) {

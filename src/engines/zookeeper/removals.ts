@@ -24,7 +24,7 @@ const TRIES = 10
 const GONE: Standing = { state: 'gone', why: 'unknown' }
 const EVICTED: Standing = { state: 'gone', why: 'evicted' }
 
-export class Removals {
+export class EntryRemovals {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
 

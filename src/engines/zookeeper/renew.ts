@@ -17,7 +17,7 @@ import { asEngineError, unsettled } from './errors.ts'
 import type { MaybeLine } from './line-reader.ts'
 import { moveSteps } from './move-entry.ts'
 import type { ZooKeeperOwnEntry } from './own-entries.ts'
-import type { Removals } from './removals.ts'
+import type { EntryRemovals } from './removals.ts'
 import type { Settled } from './request-results.ts'
 
 /** How often an entry is looked for that other clients keep moving. */
@@ -39,12 +39,12 @@ interface Renewal {
   readonly startedAt: number
 }
 
-export class RenewRequests {
+export class ZooKeeperRenewCalls {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
-  readonly #removals: Removals
+  readonly #removals: EntryRemovals
 
-  constructor(context: ZooKeeperContext, sessions: ClassSessions, removals: Removals) {
+  constructor(context: ZooKeeperContext, sessions: ClassSessions, removals: EntryRemovals) {
     this.#context = context
     this.#sessions = sessions
     this.#removals = removals

@@ -86,7 +86,7 @@ interface FileRow {
 }
 
 /** What the opener knows of the machine. */
-export interface Host {
+export interface SqliteHost {
   readonly boot: string | null
   readonly now: number
 }
@@ -95,7 +95,7 @@ export interface Host {
  * Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when another process
  * does the same: try again.
  */
-export function initialise(database: BroughtDatabase, file: string, host: Host): number {
+export function initialise(database: BroughtDatabase, file: string, host: SqliteHost): number {
   const found = readFile(database)
   if (found !== undefined && found.format === FORMAT && !isRestarted(database, found, host)) return found.epoch
   database.exec('begin immediate')
@@ -117,7 +117,7 @@ function readFile(database: BroughtDatabase): FileRow | undefined {
   return row
 }
 
-function setUp(database: BroughtDatabase, file: string, host: Host): number {
+function setUp(database: BroughtDatabase, file: string, host: SqliteHost): number {
   const found = readFile(database)
   if (found !== undefined && found.format > FORMAT) {
     throw refusal(
@@ -145,7 +145,7 @@ const FUTURE_MS = 60_000
  * Another boot id says so. Where one of the two is unknown: an entry that was renewed in the future, which only an
  * earlier run can have written.
  */
-function isRestarted(database: BroughtDatabase, found: FileRow, host: Host): boolean {
+function isRestarted(database: BroughtDatabase, found: FileRow, host: SqliteHost): boolean {
   if (found.boot !== null && host.boot !== null) return found.boot !== host.boot
   const future = 'select 1 from holdfast_entry where expires_at - ttl_ms > ? limit 1'
   return database.prepare(future).all(host.now + FUTURE_MS).length > 0
