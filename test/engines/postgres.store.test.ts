@@ -7,6 +7,7 @@ import type { Store } from '../../src/core/store.ts'
 import type { PoolStep } from '../../src/core/store-hold.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { migration } from '../../src/engines/postgres/migration.ts'
+import { DEFAULT_NAMES, renamed } from '../../src/engines/postgres/names.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 import {
@@ -133,7 +134,8 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
   test('tables of an older version, without records: what is missing is made, and locks do not notice', async () => {
     await tell(migrated)
     await tell('DROP TABLE holdfast_record CASCADE')
-    await tell('DROP FUNCTION holdfast_put_2, holdfast_put_in_2, holdfast_get_2, holdfast_forget_2')
+    for (const name of ['put', 'put_in', 'get', 'forget'])
+      await tell(renamed(`DROP FUNCTION public.holdfast_${name}`, DEFAULT_NAMES))
     expect(await tests.engine().enter([claimOf(A)])).toMatchObject([{ state: 'held' }])
     const transaction = await begin()
     isStored(await putIn(transaction.client, putting('key', 'done', { holding: A })))

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { migration } from '../../src/engines/postgres/migration.ts'
+import { DEFAULT_NAMES, renamed } from '../../src/engines/postgres/names.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -127,10 +128,38 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     })
   })
 
+  test('functions of another version stay beside ours, and both serve the same locks', async () => {
+    const database = await server.database()
+    const names = { schema: 'public', name: 'holdfast' }
+    const [ours = ''] = /holdfast_enter_[0-9a-f]{8}/.exec(migration(names)) ?? []
+    const theirs = ours.replace(/.{8}$/, '00000000')
+    // What another release left there: the same functions here, by other names.
+    await tell(database, migration(names).replaceAll(/(holdfast_\w+)_[0-9a-f]{8}/g, '$1_00000000'))
+    const made = async (): Promise<readonly unknown[]> =>
+      (await tell(database, `SELECT proname FROM pg_proc WHERE proname IN ('${ours}', '${theirs}') ORDER BY 1`)).map(
+        ({ proname }) => proname,
+      )
+    expect(await made()).toEqual([theirs])
+    await using(database, async (locks) => {
+      await locks.mutex('key').acquire()
+      expect(await made()).toEqual([ours, theirs].toSorted())
+      const [answer] = await tell(
+        database,
+        `SELECT public.${theirs}(ARRAY['${Buffer.from('key').toString('hex')}'], ARRAY['${'0'.repeat(32)}'], ARRAY['other'],
+          ARRAY[1], ARRAY[1], ARRAY[1000::bigint], ARRAY[false], ARRAY[0], 'other', 0)::text AS answer`,
+      )
+      expect(answer).toBeDefined()
+    })
+  })
+
   test('a format of the future is refused, and left alone', async () => {
     const database = await server.database()
     await tell(database, migration({ schema: 'public', name: 'holdfast' }))
-    await tell(database, 'UPDATE holdfast_meta SET format = 2', 'DROP FUNCTION holdfast_enter_one_2, holdfast_enter_2')
+    await tell(
+      database,
+      'UPDATE holdfast_meta SET format = 2',
+      renamed('DROP FUNCTION public.holdfast_enter_one, public.holdfast_enter', DEFAULT_NAMES),
+    )
     await expect(using(database, take)).rejects.toMatchObject({
       transient: false,
       message: expect.stringContaining('a newer Holdfast'),

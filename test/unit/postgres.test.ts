@@ -8,7 +8,7 @@ import { leaveAnswersOf, newsOf, replyOf, standingsOf, texts } from '../../src/e
 import { asEngineError } from '../../src/engines/postgres/errors.ts'
 import { callOf } from '../../src/engines/postgres/function-calls.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
-import { checkNames, renamed } from '../../src/engines/postgres/names.ts'
+import { checkNames, renamed, versionOf } from '../../src/engines/postgres/names.ts'
 import { expectFreshSources } from './sql-sources.ts'
 
 describe('the SQL', () => {
@@ -22,14 +22,35 @@ describe('the SQL', () => {
     const code = text.replaceAll(/--.*/g, '').replaceAll("'holdfast_'", '')
     expect(code).not.toMatch(/public\.|holdfast_/)
     expect(text).toContain('"locks"."app_line"')
-    expect(callOf('leave_one', ['text', 'integer'], { schema: 'locks', name: 'app' })).toBe(
-      'SELECT "locks"."app_leave_one_2"($1::text, $2::text::integer)',
+    expect(callOf('leave_one', ['text', 'integer'], { schema: 'locks', name: 'app' })).toMatch(
+      /^SELECT "locks"\."app_leave_one_[0-9a-f]{8}"\(\$1::text, \$2::text::integer\)$/,
     )
     expect(renamed('public.holdfast_line', { schema: 'public', name: 'holdfast' })).toBe('public.holdfast_line')
   })
 
+  test('each function has the version of its text in its name; those of lines, records, limits and pools have one each', () => {
+    const text = migration({ schema: 'locks', name: 'app' })
+    const functions = [...text.matchAll(/FUNCTION "locks"\."app_(\w+)_([0-9a-f]{8})"/g)]
+    expect(functions).toHaveLength(text.match(/CREATE OR REPLACE FUNCTION/g)?.length ?? 0)
+    const versions = new Map(functions.map(([, name = '', version = '']) => [name, version]))
+    expect(new Set(versions.values()).size).toBe(4)
+    for (const [one, other] of [
+      ['enter', 'sweep'],
+      ['put', 'begin'],
+      ['hold', 'take_back'],
+    ] as const)
+      expect(versions.get(one)).toBe(versions.get(other))
+    expect(new Set(['enter', 'put', 'take', 'hold'].map((name) => versions.get(name))).size).toBe(4)
+  })
+
+  test('another text is another version, but not another comment or another way to wrap it', () => {
+    const body = 'BEGIN\n  RETURN 1; -- why\nEND'
+    expect(versionOf([body])).toBe(versionOf(['BEGIN RETURN 1;\n  -- Another reason.\nEND']))
+    expect(versionOf([body])).not.toBe(versionOf([body.replace('1', '2')]))
+  })
+
   test('no function is longer to call than PostgreSQL keeps names', () => {
-    const names = [...migration({ schema: 's', name: 'x'.repeat(48) }).matchAll(/"(x+_\w+)"/g)].map(
+    const names = [...migration({ schema: 's', name: 'x'.repeat(41) }).matchAll(/"(x+_\w+)"/g)].map(
       ([, name]) => name ?? '',
     )
     expect(names.length).toBeGreaterThan(20)

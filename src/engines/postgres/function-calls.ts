@@ -11,7 +11,7 @@ import { calledFor, type EngineCall, failingAs, withOutcome } from '../../core/f
 import { type PostgresReply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
-import { FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'
+import { type PostgresNames, renamed } from './names.ts'
 
 /** A connection that is not there after this long is not waited for: it would be time to ask again. */
 const CONNECT_MS = 3000
@@ -134,7 +134,7 @@ export class PostgresCaller {
  */
 export function callOf(verb: string, types: readonly string[], names: PostgresNames): string {
   const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
-  return renamed(`SELECT public.holdfast_${verb}_${FUNCTIONS_VERSION}(${parameters.join(', ')})`, names)
+  return renamed(`SELECT public.holdfast_${verb}(${parameters.join(', ')})`, names)
 }
 
 /** How long an answer is of use. What is to outlive its process may be short without being urgent. */

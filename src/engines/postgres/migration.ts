@@ -3,21 +3,20 @@
  * which the application may not create anything.
  *
  * Fifty processes may come to an empty database at once. `CREATE ... IF NOT EXISTS` alone does not survive that, so
- * they take turns, and only the first one finds something to do. What is there is not touched, except by a newer
- * version of the functions, which have their version in their names: older and newer processes work side by side.
+ * they take turns, and only the first one finds something to do. What is there is not touched. Functions have a hash of
+ * their text in their names: a version with other functions makes its own, and older and newer processes work side by
+ * side.
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { splitUrl } from '../../clients/postgres/connect.ts'
-import { checkNames, DEFAULT_NAMES, FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'
+import { checkNames, DEFAULT_NAMES, type PostgresNames, renamed, TABLE_NAMES } from './names.ts'
 import { sources } from './sources.ts'
 
 /** For people and for psql. It can be run again. */
 export function migration(names: PostgresNames): string {
   const { schema, name } = names
-  const tables = ['meta', 'line', 'entry', 'record', 'pool', 'pool_item', 'pool_hold']
-    .map((table) => `"${schema}"."${name}_${table}"`)
-    .join(', ')
+  const tables = TABLE_NAMES.map((table) => `"${schema}"."${name}_${table}"`).join(', ')
   return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The
 -- user of your application then needs:
 --
@@ -44,12 +43,12 @@ export function firstUse(names: PostgresNames): string {
   const there = renamed(
     `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
       AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regclass('public.holdfast_record') IS NOT NULL
-      AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL
-      AND to_regproc('public.holdfast_put_${FUNCTIONS_VERSION}') IS NOT NULL
-      AND to_regproc('public.holdfast_take_${FUNCTIONS_VERSION}') IS NOT NULL
-      AND to_regproc('public.holdfast_begin_${FUNCTIONS_VERSION}') IS NOT NULL
+      AND to_regproc('public.holdfast_enter') IS NOT NULL
+      AND to_regproc('public.holdfast_put') IS NOT NULL
+      AND to_regproc('public.holdfast_take') IS NOT NULL
+      AND to_regproc('public.holdfast_begin') IS NOT NULL
       AND to_regclass('public.holdfast_pool_hold') IS NOT NULL
-      AND to_regproc('public.holdfast_hold_${FUNCTIONS_VERSION}') IS NOT NULL`,
+      AND to_regproc('public.holdfast_hold') IS NOT NULL`,
     names,
   )
   return `

@@ -4,7 +4,7 @@
 -- listens, '' if it does not; `row_wait_ms`, how long to wait for a row that another transaction has locked. The answer
 -- has for each claim, separated by blanks, one of
 --     <token>               it holds
---     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_wait_answer_2)
+--     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_wait_answer)
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f               gone: evicted, or unknown; the line is full
 -- and after a line break, if there is any, the news for entries of the calling process, as a JSON array.
@@ -12,12 +12,12 @@
 -- Nearly always every line is free. Then one statement does it all: it locks each row, in the order of their keys, and
 -- takes those that are free. What is left goes one by one; all rows are locked by then, and each statement from here on
 -- sees them as they are now, and not as they were when the wait for a lock began.
-CREATE OR REPLACE FUNCTION public.holdfast_enter_2(
+CREATE OR REPLACE FUNCTION public.holdfast_enter(
   keys text[], ids text[], holders text[], weights integer[], limits integer[], ttls bigint[], waits boolean[],
   nth integer[], engine_id text, row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
   news json[];
   answers text[];
@@ -50,7 +50,7 @@ BEGIN
     -- Rows that were not there: their tokens have to be above those that the lines had before.
     SELECT m.floor INTO STRICT lowest FROM public.holdfast_meta m;
     IF oldest <= lowest THEN
-      answers := public.holdfast_raise_tokens_2(keys, answers, lowest);
+      answers := public.holdfast_raise_tokens(keys, answers, lowest);
     END IF;
   END IF;
   -- One moment for all of them, as they came together: so they expire together.
@@ -62,22 +62,22 @@ BEGIN
     IF line.key IS DISTINCT FROM keys[i] THEN
       --#include open_next_line
     END IF;
-    joined := public.holdfast_enter_line_2(
+    joined := public.holdfast_enter_line(
       line, ids[i], holders[i], weights[i], limits[i], ttls[i], waits[i], engine_id, now_us + i, entered_at);
     line := joined.line;
     answers[i] := joined.answer;
   END LOOP;
-  saved := public.holdfast_save_line_2(line, was);
+  saved := public.holdfast_save_line(line, was);
   RETURN array_to_string(answers, ' ') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
 -- Enter one line: the same, for the usual claim, which comes alone and finds the line free.
-CREATE OR REPLACE FUNCTION public.holdfast_enter_one_2(
+CREATE OR REPLACE FUNCTION public.holdfast_enter_one(
   own_key text, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint, waits boolean,
   engine_id text, row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   now timestamptz := clock_timestamp();
   now_us bigint := extract(epoch FROM now) * 1000000;
   own_token bigint;
@@ -95,22 +95,22 @@ BEGIN
   IF fresh THEN
     SELECT m.floor INTO STRICT lowest FROM public.holdfast_meta m;
     IF own_token <= lowest THEN
-      RETURN (public.holdfast_raise_tokens_2(ARRAY[own_key], ARRAY[own_token::text], lowest))[1];
+      RETURN (public.holdfast_raise_tokens(ARRAY[own_key], ARRAY[own_token::text], lowest))[1];
     END IF;
   END IF;
   IF own_token IS NOT NULL THEN
     RETURN own_token;
   END IF;
-  opened := public.holdfast_open_line_2(own_key, engine_id, NULL);
-  joined := public.holdfast_enter_line_2(
+  opened := public.holdfast_open_line(own_key, engine_id, NULL);
+  joined := public.holdfast_enter_line(
     opened.line, own_id, own_holder, own_weight, own_limit, ttl, waits, engine_id, now_us, clock_timestamp());
-  saved := public.holdfast_save_line_2(joined.line, opened.was);
+  saved := public.holdfast_save_line(joined.line, opened.was);
   RETURN joined.answer || coalesce(E'\n' || to_json(opened.news), '');
 END $$;
 
 -- Tokens of rows that were not there before, raised above the floor: the clock was set back, or the server stood still
 -- in between.
-CREATE OR REPLACE FUNCTION public.holdfast_raise_tokens_2(keys text[], answers text[], lowest bigint)
+CREATE OR REPLACE FUNCTION public.holdfast_raise_tokens(keys text[], answers text[], lowest bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   raised bigint;
@@ -125,7 +125,7 @@ BEGIN
 END $$;
 
 -- Enter an open line that was not free a moment ago.
-CREATE OR REPLACE FUNCTION public.holdfast_enter_line_2(
+CREATE OR REPLACE FUNCTION public.holdfast_enter_line(
   INOUT line public.holdfast_line, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint,
   waits boolean, engine_id text, token_us bigint, now timestamptz, OUT answer text
 ) LANGUAGE plpgsql AS $$
@@ -135,7 +135,7 @@ DECLARE
   known record;
 BEGIN
   IF size > 0 OR line.crowd THEN
-    known := public.holdfast_renew_entry_2(line, own_id, ttl, false);
+    known := public.holdfast_renew_entry(line, own_id, ttl, false);
     line := known.line;
     answer := known.answer;
     IF answer <> 'u' THEN
@@ -156,7 +156,7 @@ BEGIN
     RETURN;
   END IF;
   IF line.id IS NOT NULL THEN
-    line := public.holdfast_make_crowd_2(line);
+    line := public.holdfast_make_crowd(line);
   END IF;
   line.token := greatest(line.token + 1, token_us);
   answer := line.token;
@@ -179,10 +179,10 @@ BEGIN
       CASE WHEN holds THEN now END, engine_id);
   line.next_expiry := least(line.next_expiry, now + ttl * interval '1 ms');
   IF holds THEN
-    line := public.holdfast_add_holder_2(line, line.token, own_weight, own_limit);
+    line := public.holdfast_add_holder(line, line.token, own_weight, own_limit);
   ELSE
     line.waiting := line.waiting + 1;
     line.head := coalesce(line.head, line.token);
-    answer := public.holdfast_wait_answer_2(line, line.token, size::text);
+    answer := public.holdfast_wait_answer(line, line.token, size::text);
   END IF;
 END $$;

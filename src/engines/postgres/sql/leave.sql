@@ -5,10 +5,10 @@
 -- A call that only hands off does not wait for the disk. The next holder's entry is there already: should the server
 -- crash before the rest is, it finds the line as it was, and no other entry is let in before that next holder. The
 -- process that left is told, so that it can leave once more after a crash.
-CREATE OR REPLACE FUNCTION public.holdfast_leave_2(keys text[], ids text[], engine_id text, row_wait_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_leave(keys text[], ids text[], engine_id text, row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   i integer;
   lived boolean;
   line public.holdfast_line;
@@ -31,13 +31,13 @@ BEGIN
       --#include open_next_line
     END IF;
     CONTINUE WHEN line.key IS NULL;
-    leaving := public.holdfast_leave_line_2(line, news, ids[i], engine_id);
+    leaving := public.holdfast_leave_line(line, news, ids[i], engine_id);
     line := leaving.line;
     news := leaving.news;
     answers[i] := leaving.lived::integer;
     handed := handed + leaving.handed::integer;
   END LOOP;
-  saved := public.holdfast_save_line_2(line, was);
+  saved := public.holdfast_save_line(line, was);
   IF handed = cardinality(keys) THEN
     prepared := set_config('synchronous_commit', 'off', true);
     answers := array_fill('2'::text, ARRAY[handed]);
@@ -50,10 +50,10 @@ END $$;
 -- In a crowd with one holder of a mutex (nothing has expired, and there is a waiter) it passes the line on to the first
 -- waiter. If that turns out to be wrong, because the caller does not hold the line, or the first waiter is no mutex, it
 -- is taken back.
-CREATE OR REPLACE FUNCTION public.holdfast_leave_one_2(own_key text, own_id text, engine_id text, row_wait_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_leave_one(own_key text, own_id text, engine_id text, row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   passes boolean;
   lived boolean;
   next_token bigint;
@@ -65,7 +65,7 @@ DECLARE
 BEGIN
   UPDATE public.holdfast_line l SET
       id = NULL, held_until = coalesce(l.head, l.held_until), waiting = l.waiting - l.crowd::integer,
-      head = CASE WHEN l.waiting > 1 THEN public.holdfast_first_waiter_2(own_key, l.head) END
+      head = CASE WHEN l.waiting > 1 THEN public.holdfast_first_waiter(own_key, l.head) END
     WHERE l.key = own_key
       AND (l.id = own_id
         OR (l.crowd AND l.held = 1 AND l.held_weight = 1 AND l.held_limit = 1 AND l.head IS NOT NULL
@@ -93,12 +93,12 @@ BEGIN
     UPDATE public.holdfast_line l SET held_until = next_token - 1, waiting = l.waiting + 1, head = next_token
       WHERE l.key = own_key;
   END IF;
-  opened := public.holdfast_open_line_2(own_key, engine_id, NULL);
+  opened := public.holdfast_open_line(own_key, engine_id, NULL);
   IF opened.line IS NULL THEN
     RETURN '0';
   END IF;
-  leaving := public.holdfast_leave_line_2(opened.line, opened.news, own_id, engine_id);
-  saved := public.holdfast_save_line_2(leaving.line, opened.was);
+  leaving := public.holdfast_leave_line(opened.line, opened.news, own_id, engine_id);
+  saved := public.holdfast_save_line(leaving.line, opened.was);
   IF leaving.handed THEN
     prepared := set_config('synchronous_commit', 'off', true);
   END IF;
@@ -106,7 +106,7 @@ BEGIN
 END $$;
 
 -- Leave an open line. `lived`: the entry was in the line; `handed`: a waiter holds that did not before.
-CREATE OR REPLACE FUNCTION public.holdfast_leave_line_2(
+CREATE OR REPLACE FUNCTION public.holdfast_leave_line(
   INOUT line public.holdfast_line, INOUT news json[], own_id text, engine_id text, OUT lived boolean, OUT handed boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -124,7 +124,7 @@ BEGIN
       RETURNING e.* INTO entry;
     lived := FOUND;
     IF lived THEN
-      settled := public.holdfast_settle_line_2(public.holdfast_drop_entry_2(line, entry), news, engine_id);
+      settled := public.holdfast_settle_line(public.holdfast_drop_entry(line, entry), news, engine_id);
       line := settled.line;
       news := settled.news;
       handed := line.held_until > held_before;

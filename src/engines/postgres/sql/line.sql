@@ -5,7 +5,7 @@
 -- many entries of a batch are in it.
 
 -- Before anything else, in every call that changes lines: what they rely on, and how long to wait for a row.
-CREATE OR REPLACE FUNCTION public.holdfast_begin_call_2(row_wait_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_begin_call(row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   done text;
@@ -26,7 +26,7 @@ END $$;
 
 -- A line as it is now: locked, without what has expired. `was` is the row as it is stored; both are null if there is
 -- none.
-CREATE OR REPLACE FUNCTION public.holdfast_open_line_2(
+CREATE OR REPLACE FUNCTION public.holdfast_open_line(
   own_key text, engine_id text, INOUT news json[], OUT line public.holdfast_line, OUT was public.holdfast_line
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,14 +38,14 @@ BEGIN
     line.id := NULL;
   END IF;
   IF line.crowd AND line.next_expiry <= clock_timestamp() THEN
-    settled := public.holdfast_settle_line_2(line, news, engine_id);
+    settled := public.holdfast_settle_line(line, news, engine_id);
     line := settled.line;
     news := settled.news;
   END IF;
 END $$;
 
 -- Write a line's row, if it has changed.
-CREATE OR REPLACE FUNCTION public.holdfast_save_line_2(line public.holdfast_line, was public.holdfast_line)
+CREATE OR REPLACE FUNCTION public.holdfast_save_line(line public.holdfast_line, was public.holdfast_line)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   IF line IS NOT DISTINCT FROM was THEN
@@ -62,7 +62,7 @@ BEGIN
 END $$;
 
 -- The sums of the line without an entry that goes.
-CREATE OR REPLACE FUNCTION public.holdfast_drop_entry_2(line public.holdfast_line, entry public.holdfast_entry)
+CREATE OR REPLACE FUNCTION public.holdfast_drop_entry(line public.holdfast_line, entry public.holdfast_entry)
 RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
   IF entry.removed THEN
@@ -82,7 +82,7 @@ BEGIN
 END $$;
 
 -- The sums of the line with one more that holds.
-CREATE OR REPLACE FUNCTION public.holdfast_add_holder_2(
+CREATE OR REPLACE FUNCTION public.holdfast_add_holder(
   line public.holdfast_line, held_token bigint, held_weight integer, held_limit integer
 ) RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
@@ -100,7 +100,7 @@ END $$;
 
 -- Settle a crowd: what has expired goes, and the front gets what it can have. A waiter that begins to hold is told.
 -- Expiries stay as they are: a grant never changes one.
-CREATE OR REPLACE FUNCTION public.holdfast_settle_line_2(
+CREATE OR REPLACE FUNCTION public.holdfast_settle_line(
   INOUT line public.holdfast_line, INOUT news json[], engine_id text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -111,7 +111,7 @@ BEGIN
   IF line.next_expiry <= now THEN
     -- All of them first: nothing is granted to an entry that has expired too.
     FOR entry IN DELETE FROM public.holdfast_entry e WHERE e.key = line.key AND e.expires_at <= now RETURNING e.* LOOP
-      line := public.holdfast_drop_entry_2(line, entry);
+      line := public.holdfast_drop_entry(line, entry);
     END LOOP;
   END IF;
   IF line.next_expiry <= now OR line.held + line.waiting = 0 THEN
@@ -130,7 +130,7 @@ BEGIN
   first_is_new := line.head IS NULL;
   WHILE line.waiting > 0 LOOP
     IF line.head IS NULL THEN
-      line.head := public.holdfast_first_waiter_2(line.key, line.held_until);
+      line.head := public.holdfast_first_waiter(line.key, line.held_until);
     END IF;
     EXIT WHEN line.held_weight >= line.held_limit;
     -- Where no entry holds, the first can: no weight is above its own limit.
@@ -140,22 +140,22 @@ BEGIN
     END IF;
     UPDATE public.holdfast_entry e SET held_at = now WHERE e.key = line.key AND e.token = line.head
       RETURNING e.* INTO STRICT entry;
-    line := public.holdfast_add_holder_2(line, entry.token, entry.weight, entry."limit");
+    line := public.holdfast_add_holder(line, entry.token, entry.weight, entry."limit");
     line.waiting := line.waiting - 1;
     line.head := NULL;
-    news := public.holdfast_tell_engine_2(
+    news := public.holdfast_tell_engine(
       news, engine_id, entry.client,
       json_build_array(entry.key, entry.id, entry.token::text, extract(epoch FROM entry.expires_at - now) * 1000));
   END LOOP;
   -- The first waiter has gone. Only the first one looks when holders expire, and the next has to know that it is that.
   IF first_is_new THEN
-    news := public.holdfast_tell_first_2(line, news, engine_id);
+    news := public.holdfast_tell_first(line, news, engine_id);
   END IF;
 END $$;
 
 -- The token of the first waiter: the first entry after the last that holds. Without sorting, only the index of the
 -- line's order can tell, and reads one entry; else PostgreSQL, which thinks that lines are short, would read them all.
-CREATE OR REPLACE FUNCTION public.holdfast_first_waiter_2(own_key text, held_until bigint)
+CREATE OR REPLACE FUNCTION public.holdfast_first_waiter(own_key text, held_until bigint)
 RETURNS bigint LANGUAGE plpgsql SET enable_sort = off AS $$
 BEGIN
   RETURN (
@@ -168,7 +168,7 @@ END $$;
 --     null if it was evicted
 --     nothing more if the process is to look again where the entry stands.
 -- If the entry belongs to the calling process (`engine_id`), that goes with the answer, else by a notification.
-CREATE OR REPLACE FUNCTION public.holdfast_tell_engine_2(news json[], engine_id text, its_engine_id text, message json)
+CREATE OR REPLACE FUNCTION public.holdfast_tell_engine(news json[], engine_id text, its_engine_id text, message json)
 RETURNS json[] LANGUAGE plpgsql AS $$
 BEGIN
   IF its_engine_id = engine_id THEN
@@ -182,7 +182,7 @@ END $$;
 
 -- Tell the process of the first waiter to look again: a holder can expire earlier than that waiter was told, or it was
 -- not the first one until now.
-CREATE OR REPLACE FUNCTION public.holdfast_tell_first_2(line public.holdfast_line, news json[], engine_id text)
+CREATE OR REPLACE FUNCTION public.holdfast_tell_first(line public.holdfast_line, news json[], engine_id text)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
   entry public.holdfast_entry;
@@ -191,11 +191,11 @@ BEGIN
     RETURN news;
   END IF;
   SELECT e.* INTO entry FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
-  RETURN public.holdfast_tell_engine_2(news, engine_id, entry.client, json_build_array(entry.key, entry.id));
+  RETURN public.holdfast_tell_engine(news, engine_id, entry.client, json_build_array(entry.key, entry.id));
 END $$;
 
 -- Make the only entry of a line the first of a crowd.
-CREATE OR REPLACE FUNCTION public.holdfast_make_crowd_2(line public.holdfast_line)
+CREATE OR REPLACE FUNCTION public.holdfast_make_crowd(line public.holdfast_line)
 RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO public.holdfast_entry (
@@ -206,12 +206,12 @@ BEGIN
   line.id := NULL;
   line.crowd := true;
   line.next_expiry := line.expires_at;
-  RETURN public.holdfast_add_holder_2(line, line.token, line.weight, line."limit");
+  RETURN public.holdfast_add_holder(line, line.token, line.weight, line."limit");
 END $$;
 
 -- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. An entry that is to
 -- outlive its process is not cut short by a renewal that does not say so again.
-CREATE OR REPLACE FUNCTION public.holdfast_renew_entry_2(
+CREATE OR REPLACE FUNCTION public.holdfast_renew_entry(
   INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -247,14 +247,14 @@ BEGIN
   IF entry.held_at IS NOT NULL THEN
     answer := entry.token;
   ELSE
-    answer := public.holdfast_wait_answer_2(line, entry.token, '');
+    answer := public.holdfast_wait_answer(line, entry.token, '');
   END IF;
 END $$;
 
 -- Where a waiter stands: `w` for the first in line, and when the next of the holders can expire; `q` for one behind it,
 -- and when the first in line can expire (both in ms from now). Should the waiter hear nothing, that is when to look
 -- again.
-CREATE OR REPLACE FUNCTION public.holdfast_wait_answer_2(line public.holdfast_line, own_token bigint, ahead text)
+CREATE OR REPLACE FUNCTION public.holdfast_wait_answer(line public.holdfast_line, own_token bigint, ahead text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   now timestamptz := clock_timestamp();

@@ -1,13 +1,13 @@
 -- Look at a line: a JSON array of its entries, the holders first, each as an array: id, holder, whether it holds,
 -- token, weight, limit, ttl, the times (ms) until it expires, since it entered, since it holds, and whether it was
 -- evicted. A line whose time has come is settled first, unless another transaction has locked it.
-CREATE OR REPLACE FUNCTION public.holdfast_inspect_2(own_key text, engine_id text)
+CREATE OR REPLACE FUNCTION public.holdfast_inspect(own_key text, engine_id text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   -- First the time, then what is due by then: else an entry that expires in between would be neither there nor
   -- replaced.
   now timestamptz := clock_timestamp();
-  news json[] := public.holdfast_settle_due_2(ARRAY[own_key], engine_id);
+  news json[] := public.holdfast_settle_due(ARRAY[own_key], engine_id);
   entries json;
 BEGIN
   WITH entries AS (
@@ -28,7 +28,7 @@ BEGIN
     -- The line is empty: its row can go, unless another process is clearing away.
     PERFORM 1 FROM public.holdfast_meta m FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-      PERFORM public.holdfast_tidy_2(ARRAY[own_key]);
+      PERFORM public.holdfast_tidy(ARRAY[own_key]);
     END IF;
   END IF;
   RETURN coalesce(entries, '[]') || coalesce(E'\n' || to_json(news), '');
@@ -36,13 +36,13 @@ END $$;
 
 -- A page of lines from a key on, as a JSON array: key, how many hold, how many wait. Also empty ones: the last of the
 -- page says where the next page begins.
-CREATE OR REPLACE FUNCTION public.holdfast_list_2(first_key text, after_it boolean, most integer, engine_id text)
+CREATE OR REPLACE FUNCTION public.holdfast_list(first_key text, after_it boolean, most integer, engine_id text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   page text[] := ARRAY(
     SELECT l.key FROM public.holdfast_line l WHERE l.key >= first_key AND (NOT after_it OR l.key <> first_key)
       ORDER BY l.key LIMIT most);
-  news json[] := public.holdfast_settle_due_2(page, engine_id);
+  news json[] := public.holdfast_settle_due(page, engine_id);
   now timestamptz := clock_timestamp();
   lines json;
 BEGIN
@@ -53,7 +53,7 @@ BEGIN
 END $$;
 
 -- Settle those of the lines whose time has come; a replica cannot, and leaves it to calls on the primary.
-CREATE OR REPLACE FUNCTION public.holdfast_settle_due_2(keys text[], engine_id text)
+CREATE OR REPLACE FUNCTION public.holdfast_settle_due(keys text[], engine_id text)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
   line public.holdfast_line;
@@ -68,9 +68,9 @@ BEGIN
     SELECT l.* FROM public.holdfast_line l WHERE l.key = ANY (keys) AND l.crowd AND l.next_expiry <= clock_timestamp()
       ORDER BY l.key FOR UPDATE SKIP LOCKED
   LOOP
-    settled := public.holdfast_settle_line_2(line, news, engine_id);
+    settled := public.holdfast_settle_line(line, news, engine_id);
     news := settled.news;
-    saved := public.holdfast_save_line_2(settled.line, line);
+    saved := public.holdfast_save_line(settled.line, line);
   END LOOP;
   RETURN news;
 END $$;

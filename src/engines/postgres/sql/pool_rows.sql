@@ -51,7 +51,7 @@ BEGIN
 END $$;
 
 -- Take back a hundred holds that have lapsed: their units are there again. True: there may be more.
-CREATE OR REPLACE FUNCTION public.holdfast_take_back_2(own_key text, now timestamptz)
+CREATE OR REPLACE FUNCTION public.holdfast_take_back(own_key text, now timestamptz)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   taken integer;
@@ -71,13 +71,13 @@ BEGIN
   )
   SELECT count(*), string_agg(l.lines, E'\n') INTO taken, their_lines FROM lapsed l;
   IF taken > 0 THEN
-    PERFORM public.holdfast_pool_move_2(own_key, their_lines, -1, 0);
+    PERFORM public.holdfast_pool_move(own_key, their_lines, -1, 0);
   END IF;
   RETURN taken = 100;
 END $$;
 
 -- So many times the units of these lines are held, and sold, than were before.
-CREATE OR REPLACE FUNCTION public.holdfast_pool_move_2(own_key text, own_lines text, to_held integer, to_sold integer)
+CREATE OR REPLACE FUNCTION public.holdfast_pool_move(own_key text, own_lines text, to_held integer, to_sold integer)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   words text[] := string_to_array(own_lines, E'\n');
@@ -100,7 +100,7 @@ BEGIN
 END $$;
 
 -- The items of these lines are wanted by `new_id`; if `old_id` is not null, then only those that it wants.
-CREATE OR REPLACE FUNCTION public.holdfast_pool_want_2(
+CREATE OR REPLACE FUNCTION public.holdfast_pool_want(
   own_key text, words text[], old_id text, new_id text, until timestamptz
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -112,7 +112,7 @@ BEGIN
 END $$;
 
 -- 1 if an id that is the first in line wants one of these items, else 0.
-CREATE OR REPLACE FUNCTION public.holdfast_is_wanted_2(own_key text, words text[], now timestamptz)
+CREATE OR REPLACE FUNCTION public.holdfast_is_wanted(own_key text, words text[], now timestamptz)
 RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
   FOR n IN 1 .. cardinality(words) BY 2 LOOP
@@ -127,7 +127,7 @@ BEGIN
 END $$;
 
 -- When the next hold lapses (ms), or -1.
-CREATE OR REPLACE FUNCTION public.holdfast_next_lapse_2(own_key text, now timestamptz)
+CREATE OR REPLACE FUNCTION public.holdfast_next_lapse(own_key text, now timestamptz)
 RETURNS numeric LANGUAGE plpgsql AS $$
 DECLARE
   next_at timestamptz;
@@ -137,16 +137,16 @@ BEGIN
   RETURN CASE WHEN next_at IS NULL THEN -1 ELSE greatest(0, extract(epoch FROM next_at - now) * 1000) END;
 END $$;
 
-CREATE OR REPLACE FUNCTION public.holdfast_pool_show_2(own_key text, now timestamptz)
+CREATE OR REPLACE FUNCTION public.holdfast_pool_show(own_key text, now timestamptz)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   items text;
   holds bigint;
 BEGIN
-  WHILE public.holdfast_take_back_2(own_key, now) LOOP
+  WHILE public.holdfast_take_back(own_key, now) LOOP
   END LOOP;
   SELECT string_agg(concat_ws(E'\n', i.item, i.stock, i.sold, i.held), E'\n') INTO items
     FROM public.holdfast_pool_item i WHERE i.key = own_key;
   SELECT count(*) INTO holds FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.state = 'held';
-  RETURN concat_ws(E'\t', 'pool', coalesce(items, ''), public.holdfast_next_lapse_2(own_key, now), holds);
+  RETURN concat_ws(E'\t', 'pool', coalesce(items, ''), public.holdfast_next_lapse(own_key, now), holds);
 END $$;

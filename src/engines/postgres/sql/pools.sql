@@ -7,12 +7,12 @@
 -- Steps, in the order of the arrays. `pools` are the keys of all, once each, in their order, and `places` says which of
 -- them a step is about. The answer is a JSON array with a text for each step: four words with tabs between them, as in
 -- engines/shared/pool-codec.ts.
-CREATE OR REPLACE FUNCTION public.holdfast_hold_2(
+CREATE OR REPLACE FUNCTION public.holdfast_hold(
   pools text[], places integer[], verbs text[], ids text[], all_lines text[], mss bigint[], want_mss bigint[],
   flags boolean[], row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   now timestamptz;
   answers text[];
   is_fresh boolean := false;
@@ -28,16 +28,16 @@ BEGIN
   END LOOP;
   now := clock_timestamp();
   IF cardinality(places) = 1 AND want_mss[1] = 0 AND NOT flags[1] THEN
-    answers[1] := public.holdfast_usual_step_2(
+    answers[1] := public.holdfast_usual_step(
       pools[1], verbs[1], ids[1], all_lines[1], mss[1] * interval '1 ms', now);
     matters := answers[1] IS NOT NULL;
   END IF;
   IF NOT matters THEN
     FOR i IN 1 .. cardinality(pools) LOOP
-      PERFORM public.holdfast_take_back_2(pools[i], now);
+      PERFORM public.holdfast_take_back(pools[i], now);
     END LOOP;
     FOR i IN 1 .. cardinality(places) LOOP
-      answers[i] := public.holdfast_pool_step_2(
+      answers[i] := public.holdfast_pool_step(
         pools[places[i]], verbs[i], ids[i], all_lines[i], mss[i] * interval '1 ms', want_mss[i] * interval '1 ms',
         flags[i], now);
       matters := matters OR (verbs[i] <> 'find' AND answers[i] ~ '^(held|sold|cancelled|changed)');
@@ -66,7 +66,7 @@ END $$;
 -- The usual steps, by a short way: about one item, one that reserves what is there for all, or confirms what is held.
 -- Where anything is not as usual, the answer is null, nothing was changed, and the rest of the rule follows: so this is
 -- a part of it that can be left out.
-CREATE OR REPLACE FUNCTION public.holdfast_usual_step_2(
+CREATE OR REPLACE FUNCTION public.holdfast_usual_step(
   own_key text, verb text, own_id text, own_lines text, life interval, now timestamptz
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -107,7 +107,7 @@ BEGIN
 END $$;
 
 -- One step on a pool that is locked.
-CREATE OR REPLACE FUNCTION public.holdfast_pool_step_2(
+CREATE OR REPLACE FUNCTION public.holdfast_pool_step(
   own_key text, verb text, own_id text, own_lines text, life interval, want interval, flag boolean, now timestamptz
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,10 +118,10 @@ DECLARE
   words text[] := string_to_array(own_lines, E'\n');
 BEGIN
   IF verb = 'show' THEN
-    RETURN public.holdfast_pool_show_2(own_key, now);
+    RETURN public.holdfast_pool_show(own_key, now);
   END IF;
   IF verb = 'unwant' THEN
-    PERFORM public.holdfast_pool_want_2(own_key, words, own_id, '', '-infinity');
+    PERFORM public.holdfast_pool_want(own_key, words, own_id, '', '-infinity');
     RETURN 'gone';
   END IF;
   SELECT * INTO known FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
@@ -130,7 +130,7 @@ BEGIN
     -- What is due is gone, and given back if it was held.
     DELETE FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
     IF known.state = 'held' THEN
-      PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 0);
+      PERFORM public.holdfast_pool_move(own_key, known.lines, -1, 0);
     END IF;
   END IF;
   is_known := is_known IS TRUE;
@@ -140,16 +140,16 @@ BEGIN
       RETURN E'differs\t' || known.lines;
     END IF;
     IF NOT is_known THEN
-      lacking := public.holdfast_pool_lacks_2(
+      lacking := public.holdfast_pool_lacks(
         own_key, CASE WHEN is_first THEN 'first' ELSE verb END, own_id, words, flag, now);
       IF lacking IS NOT NULL THEN
         IF is_first THEN
-          PERFORM public.holdfast_pool_want_2(own_key, words, NULL, own_id, now + want);
+          PERFORM public.holdfast_pool_want(own_key, words, NULL, own_id, now + want);
         END IF;
         RETURN lacking;
       END IF;
-      PERFORM public.holdfast_pool_move_2(own_key, own_lines, 1, 0);
-      PERFORM public.holdfast_pool_want_2(
+      PERFORM public.holdfast_pool_move(own_key, own_lines, 1, 0);
+      PERFORM public.holdfast_pool_want(
         own_key, words, CASE WHEN is_first THEN NULL ELSE own_id END, '', '-infinity');
       INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'held', own_lines, now + life);
       RETURN concat_ws(E'\t', 'held', own_lines, extract(epoch FROM life) * 1000);
@@ -159,24 +159,24 @@ BEGIN
     UPDATE public.holdfast_pool_hold h SET at = known.at WHERE h.key = own_key AND h.id = own_id;
   ELSIF verb = 'confirm' AND (NOT is_known OR known.state = 'held') THEN
     IF is_known THEN
-      PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 1);
+      PERFORM public.holdfast_pool_move(own_key, known.lines, -1, 1);
       UPDATE public.holdfast_pool_hold h SET state = 'sold', at = now + life WHERE h.key = own_key AND h.id = own_id;
       RETURN E'sold\t' || known.lines;
     END IF;
     -- The buyer has paid: it goes before those that wait.
-    IF NOT flag OR public.holdfast_pool_lacks_2(own_key, verb, own_id, words, flag, now) IS NOT NULL THEN
+    IF NOT flag OR public.holdfast_pool_lacks(own_key, verb, own_id, words, flag, now) IS NOT NULL THEN
       RETURN 'gone';
     END IF;
-    PERFORM public.holdfast_pool_move_2(own_key, own_lines, 0, 1);
+    PERFORM public.holdfast_pool_move(own_key, own_lines, 0, 1);
     INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'sold', own_lines, now + life);
     RETURN E'sold\t' || own_lines;
   ELSIF verb = 'cancel' AND is_known AND known.state = 'held' THEN
     DELETE FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
-    PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 0);
-    RETURN E'cancelled\t\t' || public.holdfast_is_wanted_2(own_key, string_to_array(known.lines, E'\n'), now);
+    PERFORM public.holdfast_pool_move(own_key, known.lines, -1, 0);
+    RETURN E'cancelled\t\t' || public.holdfast_is_wanted(own_key, string_to_array(known.lines, E'\n'), now);
   ELSIF verb IN ('set', 'add') THEN
     IF NOT is_known THEN
-      lacking := public.holdfast_pool_lacks_2(own_key, verb, own_id, words, flag, now);
+      lacking := public.holdfast_pool_lacks(own_key, verb, own_id, words, flag, now);
       IF lacking IS NOT NULL THEN
         RETURN lacking;
       END IF;
@@ -188,7 +188,7 @@ BEGIN
       END LOOP;
       INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'changed', own_lines, now + life);
     END IF;
-    RETURN E'changed\t\t' || public.holdfast_is_wanted_2(own_key, words, now);
+    RETURN E'changed\t\t' || public.holdfast_is_wanted(own_key, words, now);
   END IF;
 
   RETURN CASE
@@ -200,7 +200,7 @@ END $$;
 
 -- The answer to a step of which a line lacks, when all that could help was taken back; null if none does. `what` is the
 -- verb, or `first` for a `reserve` of the first in line.
-CREATE OR REPLACE FUNCTION public.holdfast_pool_lacks_2(
+CREATE OR REPLACE FUNCTION public.holdfast_pool_lacks(
   own_key text, what text, own_id text, words text[], flag boolean, now timestamptz
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,9 +231,9 @@ BEGIN
     END LOOP;
     EXIT WHEN short IS NULL;
     IF NOT more THEN
-      RETURN concat_ws(E'\t', 'short', short, public.holdfast_next_lapse_2(own_key, now));
+      RETURN concat_ws(E'\t', 'short', short, public.holdfast_next_lapse(own_key, now));
     END IF;
-    more := public.holdfast_take_back_2(own_key, now);
+    more := public.holdfast_take_back(own_key, now);
   END LOOP;
   RETURN NULL;
 END $$;

@@ -1,11 +1,11 @@
 -- Renew entries, in the order of the arrays: set their expiry to now + ttl, and say where they stand. What is gone
 -- stays gone. `outlive`: which of them are to outlive their process from now on. Such a holder may expire earlier than
--- before, so the first waiter is told to look again. The answer is that of holdfast_enter_2.
-CREATE OR REPLACE FUNCTION public.holdfast_renew_2(
+-- before, so the first waiter is told to look again. The answer is that of holdfast_enter.
+CREATE OR REPLACE FUNCTION public.holdfast_renew(
   keys text[], ids text[], ttls bigint[], outlive boolean[], engine_id text, row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   i integer;
   own_token bigint;
   line public.holdfast_line;
@@ -33,15 +33,15 @@ BEGIN
       --#include open_next_line
     END IF;
     CONTINUE WHEN line.key IS NULL;
-    renewed := public.holdfast_renew_entry_2(line, ids[i], ttls[i], outlive[i]);
+    renewed := public.holdfast_renew_entry(line, ids[i], ttls[i], outlive[i]);
     line := renewed.line;
     answers[i] := renewed.answer;
     IF outlive[i] AND renewed.answer ~ '^[0-9]' THEN
-      news := public.holdfast_tell_first_2(line, news, engine_id);
+      news := public.holdfast_tell_first(line, news, engine_id);
     END IF;
     waiting := waiting OR renewed.answer ~ '^[wq]';
   END LOOP;
-  saved := public.holdfast_save_line_2(line, was);
+  saved := public.holdfast_save_line(line, was);
   IF waiting AND engine_id <> '' THEN
     -- An empty message to the calling process: with each beat it learns that messages still arrive.
     PERFORM pg_notify('holdfast_' || engine_id, '');

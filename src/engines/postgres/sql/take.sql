@@ -6,14 +6,14 @@
 -- says (us). The answer is a JSON array: the time (us), and for each draw a text: 't' if it was taken, 'r' if not,
 -- each with the debts of its parts behind spaces; or '!' if a record of it is no rate limit.
 --
--- Records are locked in the order of their keys, as in holdfast_put_2, and the clock is read when all are: so it never
+-- Records are locked in the order of their keys, as in holdfast_put, and the clock is read when all are: so it never
 -- goes back from one draw of a key to the next. A crash of the server may forget the draws of its last moments.
-CREATE OR REPLACE FUNCTION public.holdfast_take_2(
+CREATE OR REPLACE FUNCTION public.holdfast_take(
   own_keys text[], places integer[], costs bigint[], rates integer[], counts integer[], books bigint[],
   rate_tokens bigint[], rate_steps bigint[], rate_step_us bigint[], rate_capacities bigint[], row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  prepared text := public.holdfast_begin_call(row_wait_ms);
   r public.holdfast_record;
   now timestamptz;
   now_us float8;
@@ -130,7 +130,7 @@ BEGIN
       CONTINUE;
     END IF;
     IF versions[i] = 0 THEN
-      -- As in holdfast_put_record_2.
+      -- As in holdfast_put_record.
       versions[i] := (SELECT m.floor FROM public.holdfast_meta m);
     END IF;
     -- Longer than it has to be, and not anew each time: while the expiry stays, no index has to be changed.

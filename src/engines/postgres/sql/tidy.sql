@@ -1,7 +1,7 @@
 -- Remove the rows of these lines, if they are empty. The highest of their tokens is kept, as a floor for the next
 -- entry: however often a key comes and goes, and whatever the clock does meanwhile, its tokens do not go back. What is
 -- locked is in use, and left alone.
-CREATE OR REPLACE FUNCTION public.holdfast_tidy_2(keys text[])
+CREATE OR REPLACE FUNCTION public.holdfast_tidy(keys text[])
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   removed integer;
@@ -24,7 +24,7 @@ END $$;
 
 -- The same for what processes that died have left behind, in all lines: not more often than once a minute, however many
 -- processes ask.
-CREATE OR REPLACE FUNCTION public.holdfast_sweep_2(engine_id text)
+CREATE OR REPLACE FUNCTION public.holdfast_sweep(engine_id text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   now timestamptz := clock_timestamp();
@@ -40,12 +40,12 @@ BEGIN
   left_behind := ARRAY(
     SELECT l.key FROM public.holdfast_line l
       WHERE CASE WHEN l.crowd THEN l.next_expiry <= now ELSE l.id IS NULL OR l.expires_at <= now END LIMIT 10000);
-  news := public.holdfast_settle_due_2(left_behind, engine_id);
-  RETURN public.holdfast_tidy_2(left_behind) || coalesce(E'\n' || to_json(news), '');
+  news := public.holdfast_settle_due(left_behind, engine_id);
+  RETURN public.holdfast_tidy(left_behind) || coalesce(E'\n' || to_json(news), '');
 END $$;
 
 -- Which of these lines another transaction has locked, as a JSON array.
-CREATE OR REPLACE FUNCTION public.holdfast_locked_keys_2(keys text[])
+CREATE OR REPLACE FUNCTION public.holdfast_locked_keys(keys text[])
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   stuck json;
