@@ -2,7 +2,7 @@
  * `node:http` and Express: what a handler says in the head of its response, and how it says it. What cannot be sent is
  * an error of the handler, and what can is sent and replayed as without a key.
  */
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import express from 'express'
 import { describe, expect, test, vi } from 'vitest'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
@@ -198,5 +198,30 @@ test.each([
       expect((await fetch(url, { method: 'PATCH', headers })).status, 'without a callback').toBe(204)
     await closed.opened
     expect(told).toBe(1)
+  },
+)
+
+test.each(['node:http', 'Express'])(
+  '%s: middleware behind the guard that adds headers to each head leaves the body whole, at first and in a replay',
+  async (name) => {
+    const keys = keysOf({ headers: ['x-added'] })
+    const addHeader = (response: ServerResponse): void => {
+      const { writeHead } = response
+      response.writeHead = ((status: number, headers?: object) =>
+        Reflect.apply(writeHead, response, [status, { ...headers, 'x-added': 'yes' }])) as typeof writeHead
+    }
+    const answer = (response: ServerResponse): void => {
+      addHeader(response)
+      response.write('pa')
+      response.end('id')
+    }
+    const app = express().post('/', keys.node, (_, response) => answer(response))
+    const port = await serving(
+      name === 'Express' ? app : (request, response) => keys.node(request, response, () => answer(response)),
+    )
+    for (const replayed of [null, 'true']) {
+      const { body, headers } = await ask(port)
+      expect([body, headers.get('x-added'), headers.get('idempotent-replayed')]).toEqual(['paid', 'yes', replayed])
+    }
   },
 )

@@ -74,6 +74,7 @@ export class HeldResponse {
   #atEnd: Head | undefined
   #state: 'held' | 'waiting' | 'overflown' | 'let go' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
+  #isCompleting = false
   /** Its connection has ended, and the handler has not been told: what its flags were. */
   #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
   /** They were told before it was held, and would count it twice. */
@@ -305,7 +306,12 @@ export class HeldResponse {
 
   /** As Node does when a handler has not: middleware behind this one may wait for it, to set headers. */
   #completeHead(): void {
-    this.#response.writeHead(this.#response.statusCode)
+    this.#isCompleting = true
+    try {
+      this.#response.writeHead(this.#response.statusCode)
+    } finally {
+      this.#isCompleting = false
+    }
   }
 
   /** Remember it, without sending. */
@@ -320,7 +326,8 @@ export class HeldResponse {
     setMessage(response, message)
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
     // It is the head of another response, an error of Fastify for example: what came before it is no part of that.
-    if (headers !== undefined) {
+    // Unless it is the head of this one, to which middleware behind this one has added some.
+    if (headers !== undefined && !this.#isCompleting) {
       this.#chunks.length = 0
       this.#bytes = 0
     }
