@@ -200,6 +200,7 @@ export class HeldResponse {
     }
     this.#closed = undefined
     process.nextTick(() => {
+      if (isHttp2(response)) response.emit('finish')
       if (this.#toldBefore.size === 0) response.emit('close')
       else this.#tellOthers()
     })
@@ -220,10 +221,12 @@ export class HeldResponse {
 
   /**
    * A stream that is piped into a response stops at its `close`, and never ends it then; and so does one that finds it
-   * closed. So the handler is told that its client has gone when it has made its response.
+   * closed. So the handler is told that its client has gone when it has made its response. Of HTTP/2, Node tells
+   * `finish` of that as well, right before, and a stream stops at it in the same way.
    */
   #emit(given: readonly unknown[]): boolean {
-    if (given[0] !== 'close' || this.hasOverflown) return this.#callOwn('emit', given)
+    const isOfClose = given[0] === 'close' || (given[0] === 'finish' && isHttp2(this.#response))
+    if (!isOfClose || this.hasOverflown) return this.#callOwn('emit', given)
     this.#hideClose()
     return true
   }
@@ -363,9 +366,13 @@ function checkStatus(status: unknown, message: string | undefined): void {
   if (message !== undefined) validateHeaderValue('status message', message)
 }
 
+function isHttp2(response: ServerResponse): boolean {
+  return 'stream' in response
+}
+
 /** HTTP/2 has none, and warns of those who ask. */
 function messageOf(response: ServerResponse): string {
-  return 'stream' in response ? '' : response.statusMessage
+  return isHttp2(response) ? '' : response.statusMessage
 }
 
 function setMessage(response: ServerResponse, message: string): void {
