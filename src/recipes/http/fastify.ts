@@ -48,6 +48,9 @@ export interface IdempotentFastify {
 export type FastifyPlugin = (app: IdempotentFastify) => Promise<void>
 
 export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
+  /** What is held back while a handler works. */
+  const holding = new WeakMap<object, HeldResponse>()
+
   /** Ends when the handler may run, or when the request was answered: Fastify looks whether it was. */
   const preHandler = (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<void> =>
     new Promise((goOn, stop) => {
@@ -59,7 +62,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         if (reply.sent || isBegun(raw)) throw new NotBegun()
         before = pairsOf(reply.getHeaders())
         held = new HeldResponse(request.raw as IncomingMessage, raw, door.boundsOf(request))
-        onHijack(reply, held)
+        holding.set(request, held)
+        letGoWhenAsked(reply, held)
         goOn()
         return held.made
       }
@@ -90,11 +94,15 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     route.handler = function (this: unknown, ...given: unknown[]): unknown {
       const [request, reply] = given as [IdempotentFastifyRequest, IdempotentFastifyReply]
       const answered: unknown = Reflect.apply(handler, this, given)
-      // Fastify sends nothing where the handler returned nothing and its client has gone. Then its work would not end.
-      const sendIfGone = (value: unknown): void => {
-        if (value === undefined && isLeftAlone(request, reply)) reply.send()
+      const held = holding.get(request)
+      // It hears of its end before Fastify, which sends an empty reply where nothing was returned, unless a head was
+      // sent. And none where its client has gone: then its work would not end.
+      const settle = (value: unknown): void => {
+        if (value !== undefined || reply.sent) return
+        held?.showWritten()
+        if (isLeftAlone(request, reply)) reply.send()
       }
-      if (door.attempts.has(request) && answered instanceof Promise) answered.then(sendIfGone, () => {})
+      if (held !== undefined && answered instanceof Promise) answered.then(settle, () => {})
       return answered
     }
   }
@@ -116,12 +124,18 @@ function describe(request: IdempotentFastifyRequest): DoorRequest {
   return { method, url, header, body, hasBody: hasBody(raw), raw: request }
 }
 
-/** What a handler sends past Fastify goes out as it comes: events, for example, for which its client waits. */
-function onHijack(reply: IdempotentFastifyReply, held: HeldResponse): void {
+/** What a handler sends past Fastify goes out as it comes, if it says so: events, for which its client waits. */
+function letGoWhenAsked(reply: IdempotentFastifyReply, held: HeldResponse): void {
   const { hijack } = reply
   reply.hijack = () => {
     held.letGo()
     return hijack.call(reply)
+  }
+  const raw = reply.raw as ServerResponse
+  const { flushHeaders } = raw
+  raw.flushHeaders = () => {
+    held.letGo()
+    flushHeaders.call(raw)
   }
 }
 

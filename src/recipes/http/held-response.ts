@@ -75,6 +75,7 @@ export class HeldResponse {
   #state: 'held' | 'waiting' | 'overflown' | 'let go' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
   #isCompleting = false
+  #isWritten = false
   /** Its connection has ended, and the handler has not been told: what its flags were. */
   #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
   /** They were told before it was held, and would count it twice. */
@@ -120,6 +121,15 @@ export class HeldResponse {
   /** Its handler has cut its client off. */
   get isDestroyed(): boolean {
     return this.#state === 'destroyed'
+  }
+
+  /**
+   * Its head, or a part of it, was written, by one who may have left: to those who ask from now on it counts as sent.
+   * It does not before, because an error may still take its place.
+   */
+  showWritten(): void {
+    if (this.#isWritten && (this.#state === 'held' || this.#state === 'waiting'))
+      Object.defineProperty(this.#response, 'headersSent', { value: true, configurable: true })
   }
 
   /** Its handler has failed before it has ended it. */
@@ -179,6 +189,7 @@ export class HeldResponse {
   #restore(): void {
     Object.assign(this.#response, this.#own)
     Reflect.deleteProperty(this.#response, 'writableEnded')
+    Reflect.deleteProperty(this.#response, 'headersSent')
     this.#tellClose()
   }
 
@@ -234,6 +245,7 @@ export class HeldResponse {
   #write(given: readonly unknown[]): boolean {
     if (this.hasOverflown) return this.#callOwn('write', given)
     if (this.isOver) return false
+    this.#isWritten = true
     const [chunk, encoding] = given
     const callback = callbackOf(given)
     const bytes = bytesIn(chunk, encoding)
@@ -276,6 +288,7 @@ export class HeldResponse {
     if (socket.destroyed) settle()
     else socket.once?.('close', settle)
     this.#state = state
+    Reflect.deleteProperty(this.#response, 'headersSent')
     this.#tellClose()
   }
 
@@ -322,6 +335,7 @@ export class HeldResponse {
     if (this.hasOverflown) return this.#callOwn('writeHead', given)
     const response = this.#response
     if (this.isOver) return response
+    this.#isWritten = true
     const [status, ...rest] = given
     const message = typeof rest[0] === 'string' ? rest[0] : messageOf(response)
     checkStatus(status, message)
