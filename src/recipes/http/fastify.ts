@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2'
 import { type DoorRequest, type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
-import { type MadeResponse, pairsOf } from './exchange.ts'
+import { type MadeResponse, pairsOf, type StoredResponse } from './exchange.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
 import { answer500, errorOf, hasBody, warn } from './node.ts'
 
@@ -22,6 +22,8 @@ export interface IdempotentFastifyRequest {
 
 /** What Fastify has of a reply. */
 export interface IdempotentFastifyReply {
+  code(status: number): unknown
+  headers(fields: Readonly<Record<string, string>>): unknown
   getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>
   send(body?: unknown): unknown
   hijack(): unknown
@@ -51,7 +53,10 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   /** What is held back while a handler works. */
   const holding = new WeakMap<object, HeldResponse>()
 
-  /** Ends when the handler may run, or when the request was answered: Fastify looks whether it was. */
+  /**
+   * Ends when the handler may run, or when the request was answered: Fastify looks whether it was. Never where it was
+   * refused.
+   */
   const preHandler = (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<void> =>
     new Promise((goOn, stop) => {
       const raw = reply.raw as ServerResponse
@@ -68,13 +73,27 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         return held.made
       }
       const answer = (verdict: DoorVerdict): void => {
-        if (verdict.state === 'handled') held?.send()
-        else if (verdict.state === 'answer') {
-          const { response, replayed } = verdict
-          if (held !== undefined) held.sendInstead(response, replayed, before)
-          else if (!isBegun(raw)) send(raw, response, replayed, pairsOf(reply.getHeaders()))
+        if (verdict.state === 'answer' && held === undefined) {
+          answerUnhandled(verdict.response, verdict.replayed)
+          return
         }
+        if (verdict.state === 'answer') held?.sendInstead(verdict.response, verdict.replayed, before)
+        else if (verdict.state === 'handled') held?.send()
         goOn()
+      }
+      const answerUnhandled = (response: StoredResponse, replayed: boolean): void => {
+        // Its client was answered before, by a time-out for example: Fastify looks.
+        if (reply.sent) goOn()
+        else if (isBegun(raw)) stop(new NotBegun())
+        else if (replayed) {
+          send(raw, response, replayed, pairsOf(reply.getHeaders()))
+          goOn()
+        } else {
+          // A reply like any other. Hooks may wait before it is sent, and Fastify would go on to the handler.
+          reply.code(response.status)
+          reply.headers(Object.fromEntries(response.headers))
+          reply.send(response.body)
+        }
       }
       const fail = (error: unknown): void => {
         // Its handler knows, and there is no connection left to answer on.

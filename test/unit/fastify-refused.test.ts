@@ -1,0 +1,89 @@
+/** Fastify: requests that are refused before they are handled get a reply like any other, which its hooks see. */
+import fastify from 'fastify'
+import { expect, test, vi } from 'vitest'
+import { memory } from '../../src/engines/memory/index.ts'
+import { type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
+import { ask, keysOf, portOf } from './idempotency-world.ts'
+import { gate, locksOn, turns } from './once-world.ts'
+
+interface Refused {
+  readonly status: number
+  readonly options?: Partial<IdempotencyOptions>
+  /** Of the request before, which is handled. */
+  readonly first?: { readonly body: string; readonly isInProgress?: boolean }
+  readonly key?: string
+  readonly type?: string
+  readonly isClosed?: boolean
+}
+
+const REFUSALS: Readonly<Record<string, Refused>> = {
+  'without a key': { status: 400, options: { required: true }, key: '' },
+  'in progress': { status: 409, first: { body: 'ten', isInProgress: true } },
+  'whose body was not read': { status: 415, type: 'multipart/x' },
+  'with another body': { status: 422, first: { body: 'eleven' } },
+  'of a server that ends': { status: 503, isClosed: true },
+}
+
+test.each(Object.keys(REFUSALS))(
+  'a request %s is refused in a reply that leaves by all hooks, and is not handled',
+  async (name) => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const { status, options = {}, first, key = 'k', type = 'text/plain', isClosed = false } = REFUSALS[name] as Refused
+    const locks = locksOn(memory())
+    const keys = idempotency(locks, { scope: () => '', wait: '50ms', ...options })
+    const [begun, ended] = [gate(), gate()]
+    let handled = 0
+    const app = fastify()
+    app.addContentTypeParser('text/plain', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    app.addContentTypeParser('multipart/x', (_: unknown, __: unknown, done: (error: null) => void) => done(null))
+    app.addHook('onRequest', async (_, reply) => void reply.header('x-before', 'kept'))
+    app.addHook('onSend', async (_, reply) => {
+      // Fastify must not go on to the handler meanwhile.
+      await turns()
+      void reply.header('x-hook', 'seen')
+    })
+    await app.register(keys.fastify)
+    app.post('/', async () => {
+      handled += 1
+      begun.open()
+      if (first?.isInProgress === true) await ended.opened
+      return 'paid'
+    })
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    const port = await portOf(app.server)
+    const send = (body: string): Promise<Response> => {
+      const headers = { 'content-type': type, ...(key === '' ? {} : { 'idempotency-key': key }) }
+      return fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body, headers })
+    }
+    const before = first === undefined ? undefined : send(first.body)
+    if (before !== undefined) await begun.opened
+    if (first?.isInProgress !== true) await before
+    if (isClosed) await locks.close()
+    const refused = await send('ten')
+    expect(refused.status).toBe(status)
+    expect(refused.headers.get('content-type')).toContain('application/problem+json')
+    expect(await refused.json()).toMatchObject({ status, type: expect.stringContaining('urn:holdfast:') })
+    expect([refused.headers.get('x-before'), refused.headers.get('x-hook')]).toEqual(['kept', 'seen'])
+    expect(handled).toBe(first === undefined ? 0 : 1)
+    ended.open()
+    await before
+    vi.restoreAllMocks()
+  },
+)
+
+test('a request whose head a hook has sent, and whose key was answered before, is not handled again', async () => {
+  let [handled, isEarly] = [0, false]
+  const app = fastify()
+  app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+  app.addHook('onRequest', async (_, { raw }) => {
+    if (isEarly) raw.flushHeaders()
+  })
+  await app.register(keysOf().fastify)
+  app.post('/', async () => `paid ${++handled}`)
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  const port = await portOf(app.server)
+  await ask(port)
+  isEarly = true
+  await ask(port).catch(() => {})
+  expect(handled).toBe(1)
+})
