@@ -1,16 +1,24 @@
-/** HTTP/2: its responses tell of a client that has gone in another way, and its bodies have no header that tells of them. */
+/** HTTP/2: a client that has gone is told of in another way there, and no header has to tell of a body. */
 import { once } from 'node:events'
-import { type ClientHttp2Session, connect, createServer } from 'node:http2'
+import {
+  type ClientHttp2Session,
+  connect,
+  createServer,
+  type Http2Server,
+  type Http2ServerRequest,
+  type Http2ServerResponse,
+} from 'node:http2'
 import type { AddressInfo } from 'node:net'
-import { PassThrough, pipeline, Readable } from 'node:stream'
+import { PassThrough, pipeline, type Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
-import { afterEach, describe, expect, test } from 'vitest'
-import type { Idempotency } from '../../src/recipes/http/index.ts'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { memory } from '../../src/engines/memory/index.ts'
+import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
 import { keysOf } from './idempotency-world.ts'
-import { gate } from './once-world.ts'
+import { gate, locksOn } from './once-world.ts'
 
-const closing: (() => Promise<unknown> | void)[] = []
+const closing: (() => Promise<unknown>)[] = []
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close()
 })
@@ -18,10 +26,7 @@ afterEach(async () => {
 type Answer = (source: Readable, response: NodeJS.WritableStream) => unknown
 type Serve = (keys: Idempotency, sourceOf: () => Promise<Readable>, told: (event: string) => void) => Promise<number>
 
-async function servingHttp2(keys: Idempotency, answer: (response: NodeJS.WritableStream) => unknown): Promise<number> {
-  const server = createServer((request, response) =>
-    keys.node(request as never, response as never, () => answer(response)),
-  )
+async function listening(server: Http2Server): Promise<number> {
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve))
   closing.push(() => new Promise((resolve) => void server.close(resolve)))
   return (server.address() as AddressInfo).port
@@ -29,11 +34,15 @@ async function servingHttp2(keys: Idempotency, answer: (response: NodeJS.Writabl
 
 const nodeServer =
   (answer: Answer): Serve =>
-  (keys, sourceOf, told) =>
-    servingHttp2(keys, async (response) => {
+  (keys, sourceOf, told) => {
+    const handle = async (response: Http2ServerResponse): Promise<void> => {
       for (const event of ['finish', 'close']) response.once(event, () => told(event))
       answer(await sourceOf(), response)
-    })
+    }
+    const guarded = (request: Http2ServerRequest, response: Http2ServerResponse): void =>
+      keys.node(request as never, response as never, (() => handle(response)) as () => unknown)
+    return listening(createServer(guarded))
+  }
 
 const SERVERS: Readonly<Record<string, Serve>> = {
   'node:http2, pipe': nodeServer((source, response) => source.pipe(response)),
@@ -54,7 +63,7 @@ const SERVERS: Readonly<Record<string, Serve>> = {
 
 function sessionTo(port: number): ClientHttp2Session {
   const session = connect(`http://127.0.0.1:${port}`)
-  closing.push(() => session.destroy())
+  closing.push(async () => session.destroy())
   return session
 }
 
@@ -95,4 +104,59 @@ describe('a stream to a client that leaves is stored, and its retry gets it', ()
     expect(handled).toBe(1)
     expect(told.slice(0, 2)).toEqual(['finish', 'close'])
   })
+})
+
+describe('a body is known by what comes after the head, and one that is empty is none', () => {
+  const BODY_SERVERS: Readonly<Record<string, (keys: Idempotency) => Promise<number>>> = {
+    'node:http2': (keys) => {
+      const server = createServer((request, response) =>
+        keys.node(request as never, response as never, () => {
+          // As handlers read that know no other way.
+          let body = ''
+          request.setEncoding('utf8').on('data', (chunk) => {
+            body += chunk as string
+          })
+          request.once('end', () => response.end(`paid ${body}`))
+        }),
+      )
+      return listening(server)
+    },
+    Fastify: async (keys) => {
+      const app = fastify({ http2: true })
+      await app.register(keys.fastify as never)
+      app.post('/', async ({ raw }) => `paid ${await text(raw)}`)
+      await app.listen({ host: '127.0.0.1', port: 0 })
+      closing.push(() => app.close())
+      return (app.server.address() as AddressInfo).port
+    },
+  }
+  const waits: Readonly<Record<string, (session: ClientHttp2Session) => unknown>> = {
+    'right behind its head': () => undefined,
+    'when the server has seen its head': (session) => new Promise((resolve) => void session.ping(resolve)),
+  }
+  test.each(Object.keys(BODY_SERVERS).flatMap((name) => Object.keys(waits).map((when) => [name, when])))(
+    '%s, %s',
+    async (name, when) => {
+      vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+      const session = sessionTo(
+        await (BODY_SERVERS[name] as (keys: Idempotency) => Promise<number>)(
+          idempotency(locksOn(memory()), { scope: () => '' }),
+        ),
+      )
+      const post = async (...chunks: readonly string[]): Promise<string> => {
+        const stream = session.request({ ...ABOUT, 'idempotency-key': `of-${chunks.join().slice(0, 9)}` })
+        const [answered, closed] = [once(stream, 'response'), once(stream, 'close')]
+        await waits[when]?.(session)
+        for (const chunk of chunks) stream.write(chunk)
+        stream.end()
+        const [head] = (await answered) as [Record<string, unknown>]
+        const said = await text(stream)
+        await closed
+        return `${head[':status'] as number} ${said}`
+      }
+      expect([await post(), await post()]).toEqual(['200 paid ', '200 paid '])
+      for (const body of ['ten', 'y'.repeat(200_000)]) expect(await post(body)).toMatch(/^415 .*body-not-read/)
+      vi.restoreAllMocks()
+    },
+  )
 })

@@ -45,8 +45,8 @@ export interface IdempotentRequest {
 
 /** What the door itself has to know of it. */
 export interface DoorRequest extends IdempotentRequest {
-  /** Whether its client sends a body, be it read or not. */
-  readonly hasBody: boolean
+  /** Whether its client sends a body. Asked where none was read. */
+  hasBody(): boolean | Promise<boolean>
 }
 
 /** Options of `idempotency()`: those of `once()`, and these. */
@@ -184,7 +184,7 @@ export class IdempotencyDoor {
       return refused ? { state: 'answer', response: answerOf(keyMissing()), replayed: false } : { state: 'pass' }
     }
     if (typeof key === 'object') return { state: 'answer', response: answerOf(key), replayed: false }
-    if (this.#lacksBody(request)) return { state: 'answer', response: answerOf(bodyNotRead()), replayed: false }
+    if (await this.#lacksBody(request)) return { state: 'answer', response: answerOf(bodyNotRead()), replayed: false }
     let made: MadeResponse | undefined
     let thrown: unknown
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
@@ -229,9 +229,9 @@ export class IdempotencyDoor {
   }
 
   /** Whether there is a body that was not read: its client has sent what no parser reads, or a parser is missing. */
-  #lacksBody({ body, hasBody, header, raw }: DoorRequest): boolean {
+  async #lacksBody({ body, hasBody, header, raw }: DoorRequest): Promise<boolean> {
     if (this.#options.fingerprint !== undefined) return false
-    const isKnown = body !== undefined || !hasBody
+    const isKnown = body !== undefined || !(await hasBody())
     if (isKnown && filesOf(header('content-type'), raw) !== undefined) return false
     const why = isKnown ? FILES_NOT_READ : BODY_NOT_READ
     if (!this.#hasWarned) process.emitWarning(why, { code: 'HOLDFAST_BODY_NOT_READ' })

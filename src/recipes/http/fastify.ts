@@ -140,7 +140,7 @@ function describe(request: IdempotentFastifyRequest): DoorRequest {
     const value = headers[name.toLowerCase()]
     return Array.isArray(value) ? value.join(', ') : value
   }
-  return { method, url, header, body, hasBody: hasBody(raw), raw: request }
+  return { method, url, header, body, hasBody: () => hasBody(raw), raw: request }
 }
 
 /** What a handler sends past Fastify goes out as it comes, if it says so: events, for which its client waits. */

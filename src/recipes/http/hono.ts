@@ -82,7 +82,7 @@ async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): 
   const header = (name: string): string | undefined => req.header(name)
   const described = { method: req.method, url: `${pathname}${search}`, header, raw: context }
   const body = door.hasKey(described) ? new Uint8Array(await bodyOf(req)) : undefined
-  return { ...described, body, hasBody: body !== undefined && body.length > 0 }
+  return { ...described, body, hasBody: () => body !== undefined && body.length > 0 }
 }
 
 /** Of a copy: the handler may want the stream of the request itself. What was read before, Hono has kept. */

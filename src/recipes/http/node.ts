@@ -109,17 +109,31 @@ function describe(request: IncomingMessage): DoorRequest {
       return Array.isArray(value) ? value.join(', ') : value
     },
     body: isPlaceholder(body) && !request.readableDidRead ? undefined : body,
-    hasBody: hasBody(request),
+    hasBody: () => hasBody(request),
     raw: request,
   }
 }
 
-/** With HTTP/2, a body may have no header that tells of it. */
-export function hasBody(request: IncomingMessage | Http2ServerRequest): boolean {
+/** With HTTP/2, a body may have no header that tells of it: what comes after the head does. */
+export function hasBody(request: IncomingMessage | Http2ServerRequest): boolean | Promise<boolean> {
   const { 'transfer-encoding': encoding, 'content-length': length } = request.headers
   if (request.httpVersionMajor > 1 && 'stream' in request && length === undefined)
-    return !request.stream.endAfterHeaders
+    return !request.stream.endAfterHeaders && hasContent(request)
   return encoding !== undefined || Number(length) > 0
+}
+
+/** Many clients send the end of a request without a body by itself. What is looked at here can still be read. */
+async function hasContent(request: Http2ServerRequest): Promise<boolean> {
+  // What came together with the head is handed on by then. Who listens for `readable` before would end a request whose
+  // end is there, and its handler would wait for that in vain.
+  await new Promise((resolve) => void setImmediate(resolve))
+  const { stream, readableLength, readableDidRead } = request
+  if (readableLength === 0 && !readableDidRead && !stream.readableEnded && !stream.destroyed)
+    await new Promise<void>((resolve) => void request.once('readable', resolve).once('close', resolve))
+  if (!request.readableDidRead && request.readableLength === 0) return request.aborted
+  // It is refused, and what is not read of it would keep its stream open.
+  request.resume()
+  return true
 }
 
 /** What Express 4 has in the place of a body that no parser has read. */
