@@ -149,6 +149,25 @@ describe('a process', () => {
     expect(ended).toEqual({ code: 0, out: 'works\nworks\nworks\nclosed', err: '' })
   })
 
+  test('whose server has closed ends, though a handler of idempotency() has not, and its client has gone', async () => {
+    const ended = await run(`
+      const { once } = await import('node:events')
+      const { createServer, request } = await import('node:http')
+      const { idempotency } = await import('holdfast/http')
+      const keys = idempotency(locks, { scope: () => '' })
+      const handle = () => {
+        say('works')
+        client.destroy()
+      }
+      const server = createServer((asked, answer) => keys.node(asked, answer, handle)).listen(0, '127.0.0.1')
+      await once(server, 'listening')
+      const headers = { 'idempotency-key': 'k' }
+      const client = request({ port: server.address().port, method: 'POST', headers }).on('error', () => {}).end()
+      await new Promise((resolve) => client.once('close', resolve))
+      server.close(() => say('closed'))`)
+    expect(ended).toEqual({ code: 0, out: 'works\nclosed', err: '' })
+  })
+
   test('that waits for the time of a tick is told at once that its locks are closed', async () => {
     const ended = await run(`
       const { tick } = await import('holdfast/cron')

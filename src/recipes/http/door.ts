@@ -4,6 +4,7 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { type Duration, formatDuration, parseDuration } from '../../core/duration.ts'
+import type { EntryLease } from '../../core/entry-lease.ts'
 import { LeaseLostError } from '../../core/errors.ts'
 import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
@@ -189,7 +190,7 @@ export class IdempotencyDoor {
     let thrown: unknown
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
       this.attempts.set(raw as object, attempt)
-      made = await this.#inTime(handle).catch((error: unknown) => {
+      made = await this.#inTime(handle, (attempt as OnceAttempt).lease).catch((error: unknown) => {
         thrown = error
         // What a handler throws because it was told to stop is no answer.
         const keeps = this.#keepErrors && !(error instanceof NotBegun) && !attempt.signal.aborted
@@ -239,17 +240,22 @@ export class IdempotencyDoor {
     return true
   }
 
-  /** The process is not kept alive for it: a handler that never ends must not do that. */
-  async #inTime(handle: Handle): Promise<MadeResponse> {
+  /**
+   * The process is not kept alive for it, as for the work of other recipes: its server does that, and a handler that
+   * never ends must not, when that has closed.
+   */
+  async #inTime(handle: Handle, { keeper }: EntryLease): Promise<MadeResponse> {
     const ms = this.#handlerTimeoutMs
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
       const message = `the handler of a request with an Idempotency-Key has not ended its response within ${formatDuration(ms)}`
       timer = this.#clock.timer(ms, () => reject(new Error(message)))
     })
+    keeper.keepAlive.end()
     try {
       return await Promise.race([handle(), late])
     } finally {
+      keeper.keepAlive.begin()
       timer?.cancel()
     }
   }
