@@ -1,5 +1,6 @@
 /**
  * Options that no call knows are refused: in JavaScript nothing else tells a user that `{ tll: '5s' }` does nothing.
+ * One that is undefined is one that is not given.
  *
  * Each kind of options has one table of its names, of the type `OptionNames<...>`, beside its interface. An option that
  * is missing in the table, or too many there, does not compile.
@@ -19,6 +20,14 @@ export function checkOptions(call: string, options: unknown, known: Readonly<Rec
   for (const name in options) {
     if (known[name] !== true && Object.hasOwn(options, name)) throw unknownOption(call, name, Object.keys(known))
   }
+}
+
+/**
+ * Those that have a value: what is spread over options of another origin. In JavaScript, and in TypeScript as most
+ * configure it, `{ tls: undefined }` is what a program gives that has nothing to say of `tls`.
+ */
+export function withoutUndefined<Options extends object>(options: Options): Options {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as Options
 }
 
 function unknownOption(call: string, name: string, known: readonly string[]): TypeError {

@@ -3,6 +3,7 @@
  * before anything is opened or asked.
  */
 import { readFileSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect.ts'
@@ -38,6 +39,9 @@ import { inMemory } from './world.ts'
 const bothOf = (locks: Locks): ReturnType<Locks['all']> => locks.all([locks.mutex('a'), locks.mutex('b')])
 
 const openedByNest = (options: object): unknown => contextOf({ imports: [HoldfastModule.forRoot(options)] })
+
+/** What the first byte of a connection with TLS says. */
+const TLS_HANDSHAKE = 0x16
 
 /** Options as a JavaScript program may give them. */
 const wrong = (options: object): never => options as never
@@ -184,6 +188,62 @@ describe('unknown options are refused by', () => {
     // That one takes a URL, and nothing else.
     const tried = ['openSqlite()', ...Object.keys(synchronous), ...Object.keys(asynchronous)]
     expect(makes.map((each) => `${each}()`).filter((call) => !tried.includes(call))).toEqual([])
+  })
+})
+
+describe('an option that is undefined leaves what the URL says to', () => {
+  // What the URL says is refused: so it is seen to count.
+  const opened: Readonly<Record<string, readonly [open: () => Promise<unknown>, refusal: string]>> = {
+    'openSqlite()': [() => openSqlite('sqlite:x?durability=no', wrong({ durability: undefined })), 'durability'],
+    'openRedis()': [() => openRedis('redis://127.0.0.1:1?prefix=hf1:', wrong({ prefix: undefined })), 'prefix'],
+    'openRedlock()': [() => openRedlock('redlock://a,b,c?timeout=0', wrong({ timeout: undefined })), 'timeout'],
+    'openEtcd()': [() => openEtcd('etcd://127.0.0.1:1?prefix=%00', wrong({ prefix: undefined })), 'prefix'],
+    'openZooKeeper()': [
+      () => openZooKeeper('zookeeper://127.0.0.1:1?layout=no', wrong({ layout: undefined })),
+      'layout',
+    ],
+    'openMongodb()': [
+      () => openMongodb('mongodb://127.0.0.1:1/x?collection=$', wrong({ collection: undefined })),
+      'collection',
+    ],
+    'openMysql()': [() => openMysql('mysql://127.0.0.1:1/x?name=a.b', wrong({ name: undefined })), 'name'],
+    'openPostgres()': [
+      () => openPostgres('postgres://127.0.0.1:1/x?schema=a.b', wrong({ schema: undefined })),
+      'schema',
+    ],
+    'openPostgresAdvisory()': [
+      () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x?pooler=no', wrong({ pooler: undefined })),
+      'pooler',
+    ],
+  }
+  test.each(Object.entries(opened))('%s', async (_, [open, refusal]) => {
+    await expect(open()).rejects.toThrow(refusal)
+  })
+
+  test.each(ENGINE_NAMES)('all that open an engine of %s: each is tried here', async (name) => {
+    const exported = Object.keys((await import(`../../src/engines/${name}/index.ts`)) as object)
+    const opens = exported.filter((each) => each.startsWith('open')).map((each) => `${each}()`)
+    expect(opens.filter((call) => !(call in opened))).toEqual([])
+  })
+
+  test('openEtcd(), which goes on with TLS', async () => {
+    const server = createServer()
+    const firstByte = new Promise((resolve) => {
+      server.once('connection', (socket) => {
+        socket.once('data', ([byte]) => {
+          resolve(byte)
+          socket.destroy()
+          server.close()
+        })
+      })
+    })
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as AddressInfo
+    const engine = await openEtcd(`etcd://127.0.0.1:${port}?tls=true`, wrong({ tls: undefined }))
+    const asked = engine.inspect('k').catch(() => undefined)
+    expect(await firstByte).toBe(TLS_HANDSHAKE)
+    await engine[Symbol.asyncDispose]()
+    await asked
   })
 })
 

@@ -19,7 +19,7 @@ import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'
 import { parseEtcdUrl } from '../../clients/etcd/url.ts'
 import type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { EtcdEngine } from './engine.ts'
 
@@ -81,7 +81,7 @@ export async function openEtcd(url: string, options: EtcdEngineOptions = {}): Pr
     ...(user === undefined ? {} : { user }),
     ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
     ...(prefix === undefined ? {} : { prefix }),
-    ...options,
+    ...withoutUndefined(options),
   })
   return showEngine(engine, { url })
 }

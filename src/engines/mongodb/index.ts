@@ -18,7 +18,7 @@ import { mongodbClientAt, splitMongodbUrl } from '../../clients/mongodb/connect.
 import { checkMongodbClient } from '../../clients/mongodb/detect.ts'
 import type { MongodbClient } from '../../clients/mongodb/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { MongodbEngine } from './engine.ts'
 import { checkCollectionName, DEFAULT_COLLECTION } from './names.ts'
@@ -80,7 +80,7 @@ export async function openMongodb(url: string, options: MongodbEngineOptions = {
   checkOptions('openMongodb()', options, ENGINE_OPTIONS)
   const { url: driverUrl, options: urlOptions } = splitMongodbUrl(url)
   const client = await mongodbClientAt(driverUrl)
-  return showEngine(engineOn(client, { ...urlOptions, ...options }, true), { url })
+  return showEngine(engineOn(client, { ...urlOptions, ...withoutUndefined(options) }, true), { url })
 }
 
 function engineOn(client: MongodbClient, options: MongodbEngineOptions, closesClient: boolean): MongodbEngine {

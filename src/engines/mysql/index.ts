@@ -20,7 +20,7 @@ import { databaseOf, parseUrl, poolAt } from '../../clients/mysql/connect.ts'
 import { type MysqlClient, wireOf } from '../../clients/mysql/detect.ts'
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { MysqlEngine } from './engine.ts'
 import { checkNames, DEFAULT_NAME } from './names.ts'
@@ -74,7 +74,7 @@ export function mysql(options: MysqlOptions): MysqlEngine {
 export async function openMysql(url: string, options: MysqlEngineOptions = {}): Promise<MysqlEngine> {
   checkOptions('openMysql()', options, ENGINE_OPTIONS)
   const { target, options: urlOptions } = parseUrl(url)
-  return showEngine(engineOn(await poolAt(target), { ...urlOptions, ...options }), { url })
+  return showEngine(engineOn(await poolAt(target), { ...urlOptions, ...withoutUndefined(options) }), { url })
 }
 
 /**

@@ -22,7 +22,7 @@ import { type PgPool, PgPoolWire } from '../../clients/postgres/pg-pool.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { PostgresEngine } from './engine.ts'
 import { checkNames, DEFAULT_NAMES } from './names.ts'
@@ -87,7 +87,7 @@ export async function openPostgres(url: string, options: PostgresEngineOptions =
   const pool = await poolAt(pgUrl)
   const makeWire = (limits: CallLimits): PostgresWire =>
     new PgPoolWire(pool as unknown as PgPool, limits, () => pool.end())
-  return showEngine(engineOn(makeWire, { ...urlOptions, ...options }), { url })
+  return showEngine(engineOn(makeWire, { ...urlOptions, ...withoutUndefined(options) }), { url })
 }
 
 function engineOn(makeWire: (limits: CallLimits) => PostgresWire, options: PostgresEngineOptions): PostgresEngine {

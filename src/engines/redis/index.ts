@@ -24,7 +24,7 @@ import { checkPrefix, DEFAULT_PREFIX } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { RedisEngine } from './engine.ts'
 import type { Durability } from './replica-confirmation.ts'
@@ -85,7 +85,7 @@ export async function openRedis(url: string, options: RedisEngineOptions = {}): 
     ...(target.replicas === undefined ? {} : { durability: { replicas: target.replicas } }),
   }
   try {
-    return engineOn(() => wire, { ...inUrl, ...options }, url)
+    return engineOn(() => wire, { ...inUrl, ...withoutUndefined(options) }, url)
   } catch (error) {
     // Options that are refused leave nothing behind that goes on connecting.
     await wire.close()

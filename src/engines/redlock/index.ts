@@ -21,7 +21,7 @@ import { checkPrefix, DEFAULT_PREFIX } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { RedlockEngine, type RedlockEngineSetup } from './engine.ts'
 import { ENGINE } from './errors.ts'
@@ -99,7 +99,7 @@ export async function openRedlock(url: string, options: RedlockEngineOptions = {
   if (new Set(hosts.map(({ host, port }) => `${host}:${port}`)).size < hosts.length)
     throw new RangeError('a redlock URL names different servers; one of them is there twice')
   if (replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
-  const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...options })
+  const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...withoutUndefined(options) })
   const targets = hosts.map((host) => ({ ...target, kind: 'server', hosts: [host] }) as const)
   const wires = await openWires(ENGINE, targets, setup.clock)
   return showEngine(new RedlockEngine({ ...setup, wires }), { url })

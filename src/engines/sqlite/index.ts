@@ -21,7 +21,7 @@ import { defaultFile, withoutLinks } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
 import { pathOfUrl } from '../../clients/sqlite/places.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { SqliteEngine } from './engine.ts'
 import { fileOf } from './lock-file.ts'
@@ -131,7 +131,7 @@ export async function openSqlite(url: string, options: SqliteEngineOptions = {})
     urlOptions = { ...urlOptions, ...option(value) }
   }
   const file = pathOfUrl(path, process.platform)
-  const engine = sqlite({ ...urlOptions, ...options, ...(file === '' ? {} : { file }) })
+  const engine = sqlite({ ...urlOptions, ...withoutUndefined(options), ...(file === '' ? {} : { file }) })
   await loadDriver()
   return engine
 }

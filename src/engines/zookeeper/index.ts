@@ -24,7 +24,7 @@ import type { Endpoint, TlsCertificates } from '../../clients/shared/endpoint.ts
 import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { checkOptions, type OptionNames, withoutUndefined } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { ZooKeeperEngine } from './engine.ts'
 import { LAYOUTS, type ZooKeeperLayout } from './names.ts'
@@ -99,7 +99,7 @@ export async function openZooKeeper(url: string, options: ZooKeeperEngineOptions
     ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
     ...(path === undefined ? {} : { path }),
     ...(layout === undefined ? {} : { layout: layout as ZooKeeperLayout }),
-    ...options,
+    ...withoutUndefined(options),
   })
   return showEngine(engine, { url })
 }
