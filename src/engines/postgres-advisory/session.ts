@@ -7,7 +7,7 @@
  * holder that is cut off has lost its lease by its own clock before the server frees the lock.
  */
 import { randomBytes } from 'node:crypto'
-import { neverCrash } from '../../clients/shared/drivers.ts'
+import { hasMethods, neverCrash } from '../../clients/shared/drivers.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
@@ -63,10 +63,13 @@ export interface AdvisorySessionEvents {
 export async function connectInTime(connect: () => Promise<SessionClient>, clock: Clock): Promise<SessionClient> {
   // In JavaScript it may well answer the client itself.
   const connecting = Promise.resolve(connect())
-  return await rejectAfter(clock, CONNECT_LIMIT_MS, connecting, () => {
-    connecting.then(endLate, () => undefined)
+  const client = await rejectAfter(clock, CONNECT_LIMIT_MS, connecting, () => {
+    // What comes late need not be a client.
+    connecting.then(endLate).catch(() => undefined)
     return new Error(`connect() has not settled within ${CONNECT_LIMIT_MS} ms`)
   })
+  if (hasMethods(client, 'query', 'on', 'end')) return client
+  throw noClient(client)
 }
 
 function endLate(client: SessionClient): void {
@@ -172,6 +175,12 @@ export class AdvisorySession {
     this.end()
     this.#events.lost(this)
   }
+}
+
+function noClient(answer: unknown): EngineError {
+  const got = answer === null ? 'null' : typeof answer
+  const why = `connect() must return a connected Client of pg; it returned ${got}`
+  return new EngineError(ENGINE, why, { outcome: 'not-applied', transient: false })
 }
 
 function pooled(): EngineError {
