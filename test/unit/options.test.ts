@@ -247,6 +247,12 @@ describe('an option that is undefined leaves what the URL says to', () => {
   })
 })
 
+test('postgresAdvisory() vouches for a pooler in session mode, and for no other', () => {
+  const make = (pooler: string): unknown => postgresAdvisory(wrong({ connect: async () => ({}), pooler }))
+  expect(() => make('transaction')).toThrow(new TypeError("pooler can only be 'session'; got 'transaction'"))
+  expect(() => make('session')).not.toThrow()
+})
+
 test('openPostgresAdvisory() goes by the option rather than by what the URL says', async () => {
   const url = 'postgres-advisory://127.0.0.1:1/x?pooler='
   const refused = openPostgresAdvisory(`${url}session`, wrong({ pooler: 'transaction' }))

@@ -53,6 +53,8 @@ const OPTIONS: OptionNames<PostgresAdvisoryOptions> = { connect: true, ...ENGINE
 export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvisoryEngine {
   checkOptions('postgresAdvisory()', options, OPTIONS)
   const { clock = systemClock, chance = systemChance, pooler } = options
+  if (pooler !== undefined && pooler !== 'session')
+    throw new TypeError(`pooler can only be 'session'; got '${String(pooler)}'`)
   const connect = (): Promise<SessionClient> => connectInTime(() => options.connect(), clock)
   const engine = new PostgresAdvisoryEngine(
     async (events) => await AdvisorySession.begin(await connect(), clock, events, pooler === 'session'),
@@ -73,8 +75,9 @@ export async function openPostgresAdvisory(
 ): Promise<PostgresAdvisoryEngine> {
   checkOptions('openPostgresAdvisory()', options, ENGINE_OPTIONS)
   const given = new URL(url.replace(/^postgres-advisory:/i, 'postgres:'))
-  const pooler = options.pooler ?? given.searchParams.get('pooler') ?? undefined
-  if (pooler !== undefined && pooler !== 'session') throw new TypeError(`pooler can only be 'session'; got '${pooler}'`)
+  // Checked by `postgresAdvisory`.
+  const inUrl = given.searchParams.get('pooler') as PostgresAdvisoryEngineOptions['pooler'] | null
+  const pooler = options.pooler ?? inUrl ?? undefined
   given.searchParams.delete('pooler')
   // Now, and not with the first lock: that pg is not installed is known here.
   await loadPg(ENGINE)
