@@ -218,6 +218,13 @@ await describeServer('session locks', findPostgres, (source) => {
     expect((await asked).remainingMs).toBeLessThanOrEqual(SESSION_MS)
   })
 
+  test('an engine that is asked for a longer ttl without locks between confirms no more than the session lives', async () => {
+    await using engine = await openPostgresAdvisory(database)
+    const claim = { key: 'direct', id: 'a', holder: '', weight: 1, limit: 1, wait: false, ttlMs: 600_000 }
+    expect(await engine.enter([claim])).toMatchObject([{ state: 'held', heldForMs: SESSION_MS }])
+    expect(await engine.renew([claim])).toMatchObject([{ state: 'held', heldForMs: SESSION_MS }])
+  })
+
   test('limits other than 1 and unlimited are refused when the lock is created, naming engines that can', async () => {
     await using locks = await open()
     expect(() => locks.semaphore('many', 2)).toThrow(UnsupportedError)

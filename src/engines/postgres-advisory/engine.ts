@@ -275,7 +275,8 @@ export class PostgresAdvisoryEngine implements Engine {
     const entry = this.#entries.find(key, id)
     if (entry === undefined) return { state: 'gone', why: this.#evicted.has(id) ? 'evicted' : 'unknown' }
     if (entry.token === undefined) return { state: 'waiting', ahead: null }
-    return { state: 'held', token: entry.token, heldForMs: entry.ttlMs }
+    // The core asks for no more (`maxTtlMs`); who calls an engine without it may.
+    return { state: 'held', token: entry.token, heldForMs: Math.min(entry.ttlMs, SESSION_TTL_MS) }
   }
 
   /** A call about a key also asks for the entries that stood there before: what they are granted is news. */
