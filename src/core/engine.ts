@@ -54,7 +54,7 @@ export interface Traits {
   readonly minTtlMs: number
   /**
    * The longest ttl the engine keeps, if there is one: that of its session, say. A lock with a longer one has this one,
-   * so a lease lives for no longer without renewal, whatever was asked for.
+   * so a lease lives for no longer without renewal, whatever was asked for; `release({ after })` beyond it is refused.
    */
   readonly maxTtlMs?: number
   /**

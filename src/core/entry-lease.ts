@@ -3,7 +3,7 @@
  * at a flag.
  */
 import { Cover } from './cover.ts'
-import { parseDuration } from './duration.ts'
+import { formatDuration, parseDuration } from './duration.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
@@ -172,12 +172,19 @@ export function releaseAfterMs(options: ReleaseOptions | undefined, engine: Engi
   if (options === undefined) return 0
   checkOptions('release()', options, RELEASE_OPTIONS)
   const afterMs = options.after === undefined ? 0 : parseDuration(options.after, 'after')
-  if (afterMs > 0) checkOutlives(engine)
+  checkOutlives(afterMs, engine)
   return afterMs
 }
 
-/** Throws where a lease ends with the session of its process, so that no key stays busy behind it. */
-export function checkOutlives({ name, traits }: Engine): void {
-  if (traits.ttl !== 'session') return
-  throw new UnsupportedError(name, `${name} cannot keep a key busy behind its process; use any other engine`)
+/**
+ * Throws where no key stays busy for so long behind its process: a lease ends with its session, or lives for `maxTtlMs`
+ * at most.
+ */
+export function checkOutlives(afterMs: number, { name, traits }: Engine): void {
+  if (afterMs === 0) return
+  if (traits.ttl === 'session')
+    throw new UnsupportedError(name, `${name} cannot keep a key busy behind its process; use any other engine`)
+  if (traits.maxTtlMs === undefined || afterMs <= traits.maxTtlMs) return
+  const most = formatDuration(traits.maxTtlMs)
+  throw new UnsupportedError(name, `${name} keeps a key busy behind its process for ${most} at most`)
 }

@@ -211,7 +211,7 @@ export class LineFullError extends HoldfastError {
 
 /**
  * This engine cannot serve this lock; the message names engines that can. Thrown when the lock is created, not when it
- * is used; and by `release({ after })`, where no key can stay busy behind its process.
+ * is used; and by `release({ after })`, where no key can stay busy behind its process, or not for so long.
  */
 export class UnsupportedError extends HoldfastError {
   static override readonly code = 'UNSUPPORTED'

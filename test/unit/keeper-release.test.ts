@@ -1,6 +1,7 @@
 /** Release: what it answers, what it waits for, and what of it stays in the line. */
 import { describe, expect, test } from 'vitest'
 import { channels } from '../../src/core/diagnostics.ts'
+import { UnsupportedError } from '../../src/core/errors.ts'
 import { published } from './published.ts'
 import { failed, held, unreachable } from './scripted-engine.ts'
 import { BEAT, holding, scripted, TTL, watched } from './world.ts'
@@ -82,6 +83,18 @@ describe('release', () => {
     expect(lease.held).toBe(false)
     await clock.advance('2m')
     expect(await engine.unseen()).toEqual([])
+  })
+
+  test('with `after` longer than the engine keeps is refused: the lease is held on, and the engine asked for nothing', async () => {
+    const { engine, locks } = scripted({}, { maxTtlMs: 20_000 })
+    const asked = watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    const refusal = new UnsupportedError('scripted', 'scripted keeps a key busy behind its process for 20s at most')
+    for (const after of ['20.1s', '1m'] as const) expect(() => asked.value.release({ after })).toThrow(refusal)
+    expect(asked.value.held).toBe(true)
+    expect(await engine.unseen()).toEqual([])
+    void asked.value.release({ after: '20s' })
+    expect((await engine.next('renew')).items).toMatchObject([{ ttlMs: 20_000, outlives: true }])
   })
 
   test('with `after` waits for an enter that is still on its way, and takes out what it brings when the time is over', async () => {

@@ -88,7 +88,7 @@ function planOf(input: Input): Plan {
 async function runOnce(input: Input, plan: Plan): Promise<number> {
   const { key } = input
   await using runner = await JobRunner.open(input, plan.limits)
-  if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
+  checkOutlives(plan.atLeastMs, runner.locks.engine)
   const result = await runner.run(plan)
   if (result === undefined) {
     const holder = input.has('quiet') ? '' : await heldInWords(runner.locks, key)
