@@ -22,7 +22,7 @@ import { checkMongodbClient } from '../clients/mongodb/detect.ts'
 import { asEngineError, ENGINE, MONGODB_CODE, mongodbCodeOf } from '../clients/mongodb/errors.ts'
 import type { MongodbClient } from '../clients/mongodb/wire.ts'
 import { ConflictError } from '../core/errors.ts'
-import type { EngineCall } from '../core/failed-call.ts'
+import type { CallFacts, EngineCall } from '../core/failed-call.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import {
@@ -148,6 +148,11 @@ interface MarksCollection {
 
 /** What the primary has now. A mark that no majority has yet refuses as well: that is the cautious side. */
 const ON_PRIMARY = { readConcern: { level: 'local' }, readPreference: 'primary' }
+/**
+ * A refusal says nothing of the first attempt where the driver made two (`retryWrites`), and nothing of the marks that
+ * were removed before it.
+ */
+const IN_DOUBT: CallFacts = { outcome: 'unknown' }
 /** How often to try again where a document has changed between a write that did not find it and the look at it. */
 const MOST_TRIES = 5
 
@@ -276,23 +281,23 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
         .map(({ _id, seen, written }) => ({ resource: _id, seen: numberOf(seen), written: numberOf(written) }))
     },
     reset: async (resource, seen) => {
-      const answer = await asked('guard reset', () => marks.deleteOne({ _id: resource, seen }, BY_MAJORITY))
+      const answer = await asked('guard reset', () => marks.deleteOne({ _id: resource, seen }, BY_MAJORITY), IN_DOUBT)
       return answer.deletedCount === 1
     },
     forget: async () => {
       const isOver = { $expr: { $lt: ['$kept_until', '$$NOW'] } }
       const over = { format: FORMAT, kept_until: { $type: 'date' }, ...isOver }
-      return (await asked('guard forget', () => marks.deleteMany(over, BY_MAJORITY))).deletedCount
+      return (await asked('guard forget', () => marks.deleteMany(over, BY_MAJORITY), IN_DOUBT)).deletedCount
     },
   }
 }
 
 /** A call that is no part of a transaction of the caller, and whose errors are ours to tell. */
-async function asked<Answer>(call: EngineCall, ask: () => Promise<Answer>): Promise<Answer> {
+async function asked<Answer>(call: EngineCall, ask: () => Promise<Answer>, facts?: CallFacts): Promise<Answer> {
   try {
     return await ask()
   } catch (error) {
-    throw asEngineError(call, error)
+    throw asEngineError(call, error, facts)
   }
 }
 

@@ -2,11 +2,15 @@
 import { type Collection, MongoClient, MongoServerError } from 'mongodb'
 import { MongoClient as MongoClient5 } from 'mongodb5'
 import { MongoClient as MongoClient6 } from 'mongodb6'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { guard, type MongodbGuard } from '../../src/guards/mongodb.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
+import { FaultProxy } from '../servers/proxy.ts'
 import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
+
+const LIMIT = { timeout: 20_000, interval: 10 }
+const LIMIT_MS = 120_000
 
 interface Account {
   _id: number | string
@@ -286,5 +290,34 @@ describe('the guard of MongoDB, on a stand-in', () => {
     await accounts.insertOne({ _id: 7, balance: 1, holdfast: { format: 2 } } as never)
     const write = guarded.updateOne(accounts, leaseLike(5n), { _id: 7 }, { $set: { balance: 2 } })
     await expect(write).rejects.toThrow(/newer Holdfast/)
+  })
+
+  test('a refusal of the second attempt of a reset does not hide that the first was done', {
+    timeout: LIMIT_MS,
+  }, async () => {
+    const marks = client.db().collection<{ _id: string; seen: number }>('holdfast_marks')
+    await marks.insertOne({ _id: 'repeated', seen: 1 })
+    await using proxy = await FaultProxy.start({ port: server.port })
+    // As in mongodb.outcomes.test.ts: one connection, and a monitor that is not about to ask.
+    const settings = 'maxPoolSize=1&serverMonitoringMode=poll&heartbeatFrequencyMS=600000'
+    const cut = new MongoClient(`${server.urlThrough(proxy.port)}&${settings}`)
+    const admin = new MongoClient(server.urlThrough(server.port))
+    try {
+      const far = guard({ client: cut })
+      await far.list()
+      const { written } = server
+      proxy.blackHole('replies')
+      const refused = expect(far.reset('repeated', 1n)).rejects.toMatchObject({ outcome: 'unknown', transient: false })
+      await vi.waitFor(() => expect(server.written).toBeGreaterThan(written), LIMIT)
+      const data = { failCommands: ['delete'], errorCode: 13 }
+      await admin.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
+      proxy.reset()
+      await proxy.heal()
+      await refused
+      expect(await marks.findOne({ _id: 'repeated' })).toBeNull()
+    } finally {
+      await cut.close()
+      await admin.close()
+    }
   })
 })
