@@ -69,9 +69,8 @@ export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'an evicted waiter that was granted stays in the line',
     file: 'src/core/entry.ts',
-    find: '// was granted and has not heard of it: refused, it leaves.\n    this.inLine = evicted',
-    replace:
-      "// was granted and has not heard of it: refused, it leaves.\n    this.inLine = evicted && this.phase === 'held'",
+    find: '// has not heard of it now, since it is refused.\n    this.inLine = evicted',
+    replace: "// has not heard of it now, since it is refused.\n    this.inLine = evicted && this.phase === 'held'",
     why: 'it was granted when it was evicted, and had not heard of it: no process holds, for a whole ttl',
     conditions: { timedFaults: Array.from({ length: 24 }, () => 'eviction' as const) },
   },

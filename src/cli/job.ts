@@ -39,8 +39,8 @@ function ownHolder(command: readonly string[]): string {
 }
 
 /**
- * SQLite frees a lock early when its process is dead. The guardian and the command have to be dead, too, before it
- * does.
+ * SQLite frees the lock of a dead process before its ttl. `alsoAlive` names a process group (guardian, command) that
+ * must be dead, too.
  */
 interface JudgesDeath extends Engine {
   alsoAlive(processGroup: number): Promise<void>
@@ -165,7 +165,10 @@ export class JobRunner implements AsyncDisposable {
     }
   }
 
-  /** A `holdfast run` inside the command of another one, on the same key: the outer one waits for us to end. */
+  /**
+   * Throws for a `holdfast run` on the key of an outer one, whose command it is a part of: the outer one gives its lock
+   * back when its command ends, and we would wait for that in its command.
+   */
   async #refuseDeadlock(key: string): Promise<void> {
     const { HOLDFAST_KEY, HOLDFAST_TOKEN } = process.env
     if (HOLDFAST_KEY !== key || !HOLDFAST_TOKEN) return

@@ -7,8 +7,8 @@
  *        │                               │                                             │
  *        └── busy, failed, cancelled ────┴── expired, evicted, cancelled ──────────────┴──► gone   (released or lost)
  *
- * A holder that is evicted, or past its `maxHold`, is `overdue` before it is gone: it is lost, and stands in the line
- * until its work has stopped or its ttl is over.
+ * A holder that is evicted, past its `maxHold`, or told to stop by a drain or a close, is `overdue` before it is gone:
+ * it is lost, and stands in the line until its work has stopped or its ttl is over.
  *
  * It never moves back. It knows what an answer means (`hear`, `hearGranted`, `hearFailure`) and says what follows from
  * it, as a verdict; the tracker carries it out. How long it may be believed is counted from the *send* of the last
@@ -72,7 +72,7 @@ export class Entry implements Claim, Scheduled {
   onLost: ((why: LossReason) => void) | undefined
   /** Called with its id when the engine is asked to let it in, each time. */
   onEntering: ((id: string) => void) | undefined
-  /** A change that is made with its entrance, or else it does not enter; and what is told of that change. */
+  /** A change of its record, made in the step in which it enters, both or neither; and who is told the result. */
   beside: ChangeBeside | undefined
 
   /** The sequence of the enter or renewal that is unanswered; 0: none is; QUEUED: it is not sent yet. */
@@ -99,8 +99,8 @@ export class Entry implements Claim, Scheduled {
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   /**
-   * It may have expired in its line and have entered again, by a late duplicate of its enter. News from before that may
-   * still come.
+   * It may have expired in line and entered again under the same id, by a late duplicate of its enter. From then on
+   * news of a grant is only a reason to ask: it may be about the first life.
    */
   #interrupted = false
   inJeopardy = false
@@ -126,7 +126,7 @@ export class Entry implements Claim, Scheduled {
   /** Owned by the sweeper: the engine has answered a leave of it. There may be more of them. */
   leaveAnswered = false
 
-  /** Owned by the heartbeat. */
+  /** For the heartbeat: `at` and `slot` are set by its heap, `slackMs` by `schedule`. */
   at = 0
   slot = -1
   slackMs = 0
@@ -192,8 +192,8 @@ export class Entry implements Claim, Scheduled {
 
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
-    // A later answer has overtaken this one, which may be from before this id expired and entered again. So it is a
-    // reason to ask, and no more.
+    // A later answer came before this one, which may be about an earlier life of this id: it may have expired and
+    // entered again since. So this one is only a reason to ask.
     if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK
     this.#answeredSequence = Math.max(this.#answeredSequence, sent.sequence)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
@@ -201,8 +201,8 @@ export class Entry implements Claim, Scheduled {
     if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
     if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
     const evicted = standing.why === 'evicted'
-    // An evicted holder stands in the line until it has stopped working: its release takes it out. So does one that
-    // was granted and has not heard of it: refused, it leaves.
+    // What was evicted stands in the line until it leaves: a holder when its work has stopped; one that was granted and
+    // has not heard of it now, since it is refused.
     this.inLine = evicted
     if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
     if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
@@ -284,7 +284,7 @@ export class Entry implements Claim, Scheduled {
   }
 
   #hearWaiting({ ahead, livesForMs }: Waiting, sent: Sent, now: number): Verdict {
-    // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
+    // Asked before we knew of the hold: an old answer, ignored. Asked after: the hold is lost, and we wait again.
     if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : SCHEDULE
     if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs))
       this.#interrupted = true
@@ -344,7 +344,10 @@ export class Entry implements Claim, Scheduled {
     return this.failingSince === undefined ? Number.POSITIVE_INFINITY : this.failingSince + this.ttlMs
   }
 
-  /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
+  /**
+   * When the heartbeat is to look at it, if nothing is heard until then. Infinity: never; the end of the request that
+   * is on its way says what comes next.
+   */
   schedule(now: number, retryDelayMs: (ttlMs: number) => number): number {
     const at = this.#nextAt(now, retryDelayMs)
     if (this.endsAt > at) return at

@@ -3,6 +3,7 @@
 --
 -- An answer is one letter in `codes`, and what belongs to it in `firsts` and `seconds`, which the script has declared.
 -- The letters of all engines are in engines/shared/standing-codes.ts. Here:
+--   h               holds, new: only from enter.lua, which gives the first token
 --   H token         holds, for the ttl that was asked for
 --   w ahead ms      waits, first in line; look again after so long, should nothing be heard until then
 --   q ahead ms      the same, with others before it
@@ -19,7 +20,7 @@ local function answer(i, code, first, second)
   codes[i], firsts[i], seconds[i] = code, first, second
 end
 
--- All answers, after what the script itself has to say.
+-- The whole reply: what the script itself has to say, then what belongs to the letters, in their order.
 local function answers(...)
   local reply = {...}
   local n = #reply
@@ -36,9 +37,10 @@ local function answers(...)
   return reply
 end
 
--- It waits; and after how long to look again. The first waiter looks again when the next entry can expire. The waiters
--- behind it look again when the first one has expired: then it is dead, and has not looked. So a dead holder, and a
--- dead process with a holder and waiters, are both noticed, and no waiter polls.
+-- It waits; and after how long it is to look again, should no message come: none is sent when an entry expires. The
+-- first waiter looks when the next entry can expire: so a dead holder is noticed. The others look when the first waiter
+-- itself has expired. That one would have renewed itself if it lived: it died with the holder, say, and has not looked.
+-- So no waiter polls.
 local function answer_waiting(line, i, id, ahead)
   if line.fault then return answer(i, 'x', line.fault, line.detail) end
   line.first_waiter = line.first_waiter or line.waiting_count == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]
