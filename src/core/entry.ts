@@ -28,6 +28,7 @@ import { ASK, type Outcome, SCHEDULE, type Verdict } from './verdict.ts'
 export type Answer = Exclude<Standing, { state: 'failed' }>
 type Granted = Extract<Standing, { state: 'held' }>
 type Waiting = Extract<Standing, { state: 'waiting' }>
+type Gone = Extract<Standing, { state: 'gone' }>
 
 /** `Entry.pendingRequest` of what is asked for and not sent yet. */
 export const QUEUED: number = Number.POSITIVE_INFINITY
@@ -197,16 +198,16 @@ export class Entry implements Claim, Scheduled {
     if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK
     this.#answeredSequence = Math.max(this.#answeredSequence, sent.sequence)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
-    if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
-    if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
-    if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
-    const evicted = standing.why === 'evicted'
-    // What was evicted stands in the line until it leaves: a holder when its work has stopped; one that was granted and
-    // has not heard of it now, since it is refused.
-    this.inLine = evicted
-    if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
-    if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
-    return { step: 'refuse', error: new LeaseLostError(this.key, null, 'evicted') }
+    switch (standing.state) {
+      case 'held':
+        return this.#hearHeld(standing, sent, now)
+      case 'waiting':
+        return this.#hearWaiting(standing, sent, now)
+      case 'busy':
+        return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
+      case 'gone':
+        return this.#hearGone(standing)
+    }
   }
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
@@ -299,6 +300,16 @@ export class Entry implements Claim, Scheduled {
     // earlier enter had brought it in, whose outcome is unknown.
     if (announced === undefined || this.isDoubtful) return SCHEDULE
     return this.#believe(announced.token, now)
+  }
+
+  #hearGone({ why }: Gone): Verdict {
+    const evicted = why === 'evicted'
+    // What was evicted stands in the line until it leaves: a holder when its work has stopped; one that was granted and
+    // has not heard of it now, since it is refused.
+    this.inLine = evicted
+    if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
+    if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
+    return { step: 'refuse', error: new LeaseLostError(this.key, null, 'evicted') }
   }
 
   /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
