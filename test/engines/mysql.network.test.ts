@@ -3,10 +3,11 @@
  * its listening connection and about what cannot be mended.
  */
 import { connect, type Socket } from 'node:net'
-import { createPool } from 'mysql2/promise'
+import { createPool, type Pool } from 'mysql2/promise'
 import { expect, test, vi } from 'vitest'
 import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
 import { createLocks } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnMariadb } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 import { MysqlDatabase } from './mysql-database.ts'
@@ -18,17 +19,21 @@ await describeServer('the way to MariaDB', findOwnMariadb, (source) => {
 
   sqlNetworkCases(tests)
 
-  test('a listening connection that is dead without having ended is found out by what it missed, and made anew', async () => {
+  /** Each connection asks where to; only the listening one, which comes first, is led through the proxy. */
+  const poolThatListensThroughProxy = (): { pool: Pool; sockets: readonly Socket[] } => {
     const { server } = tests.database()
-    const near = await tests.open({ ttl: '20s' })
-    // Each connection asks where to; only the listening one, which comes first, is led through the proxy.
     const sockets: Socket[] = []
     const stream = (): Socket => {
       const socket = connect(sockets.length === 0 ? tests.proxy().port : server.port, '127.0.0.1')
       sockets.push(socket)
       return socket
     }
-    const pool = createPool({ uri: server.url, stream })
+    return { pool: createPool({ uri: server.url, stream }), sockets }
+  }
+
+  test('a listening connection that is dead without having ended is found out by what it missed, and made anew', async () => {
+    const near = await tests.open({ ttl: '20s' })
+    const { pool, sockets } = poolThatListensThroughProxy()
     const locks = createLocks(mysql({ client: pool }), { ttl: '3s' })
     tests.keep(locks)
     const lease = await near.mutex('key').acquire()
@@ -43,6 +48,33 @@ await describeServer('the way to MariaDB', findOwnMariadb, (source) => {
     await vi.waitFor(async () => expect(await tests.database().listening()).toHaveLength(2), LIMIT)
     await locks.close()
     await pool.end()
+  })
+
+  test('a waiter whose renewal has failed finds out such a connection as well', async () => {
+    const { server } = tests.database()
+    const { pool, sockets } = poolThatListensThroughProxy()
+    await using near = await openMysql(server.url, { listen: false })
+    const engine = mysql({ client: pool })
+    const hand = await server.connect(server.rootUrl?.replace('/mysql', '/holdfast'))
+    try {
+      await engine.subscribe(() => undefined)
+      const [holder, waiter] = [newClaim('key'), newClaim('key')]
+      await near.enter([holder])
+      expect(await engine.enter([waiter])).toMatchObject([{ state: 'waiting' }])
+      await vi.waitFor(async () => expect(await tests.database().listening()).toHaveLength(1), LIMIT)
+      await hand.query('begin')
+      await hand.query(`select 1 from holdfast_line where k = 'key' for update`)
+      expect(await engine.renew([waiter])).toMatchObject([{ state: 'failed' }])
+      await hand.query('commit')
+      tests.proxy().blackHole()
+      await near.leave([holder])
+      expect(await engine.renew([waiter])).toMatchObject([{ state: 'held' }])
+      await vi.waitFor(() => expect(sockets[0]?.destroyed).toBe(true), LIMIT)
+    } finally {
+      hand.destroy()
+      await engine[Symbol.asyncDispose]()
+      await pool.end()
+    }
   })
 
   test('a wrong password, and a database that is not there, are told at once, and not tried again', async () => {

@@ -282,30 +282,43 @@ export class MysqlEngine implements Engine {
 
   #standings(call: EngineCall, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
     const standings = standingsOf(call, codes, items, (recheck) => this.#rechecks.schedule(recheck))
-    for (const [index, standing] of standings.entries())
-      if (standing.state !== 'waiting') this.#forget((items[index] as Place).id, standing)
+    for (const [index, standing] of standings.entries()) this.#note((items[index] as Place).id, standing)
     return standings
   }
 
   #hear(news: News): void {
     if ('id' in news && news.standing !== undefined) {
       if (this.#crowded.has(news.id)) this.#crowded.set(news.id, 'held')
-      this.#forget(news.id, news.standing)
+      this.#note(news.id, news.standing)
     }
     this.#listener?.(news)
   }
 
-  /**
-   * This entry does not wait, or not any more. If it holds, and no news had said so, another process may have tried in
-   * vain to wake us.
-   */
-  #forget(id: string, standing: Standing | undefined): void {
-    this.#rechecks.forget(id)
+  #note(id: string, standing: Standing): void {
+    switch (standing.state) {
+      case 'waiting':
+      // It may wait as before: nothing is known of it.
+      case 'failed':
+        return
+      case 'busy':
+      case 'gone':
+        this.#rechecks.forget(id)
+        this.#crowded.delete(id)
+        return
+      case 'held':
+        this.#rechecks.forget(id)
+        this.#noteHold(id)
+        return
+      default:
+        standing satisfies never
+    }
+  }
+
+  /** If no news had said so, another process may have tried in vain to wake us. */
+  #noteHold(id: string): void {
     const before = this.#crowded.get(id)
-    if (before === undefined) return
-    if (standing?.state === 'gone') this.#crowded.delete(id)
-    else this.#crowded.set(id, 'held')
-    if (before === 'waiting' && standing?.state === 'held') this.#news?.check()
+    if (before !== undefined) this.#crowded.set(id, 'held')
+    if (before === 'waiting') this.#news?.check()
   }
 
   // ---- clearing away ----
