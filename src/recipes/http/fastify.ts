@@ -121,7 +121,10 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         held?.showWritten()
         if (isLeftAlone(request, reply)) reply.send()
       }
-      if (held !== undefined && answered instanceof Promise) answered.then(settle, () => {})
+      if (held !== undefined && answered instanceof Promise) {
+        held.follow(answered)
+        answered.then(settle, () => {})
+      }
       return answered
     }
   }

@@ -5,14 +5,9 @@
  * The end of the work is the end of the response, not that of the connection: a handler goes on when its client has
  * gone, and so does the charge.
  */
-import {
-  type IncomingMessage,
-  type OutgoingHttpHeader,
-  type OutgoingHttpHeaders,
-  type ServerResponse,
-  validateHeaderValue,
-} from 'node:http'
-import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
+import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
+import { checkStatus, type Head, headerPairs, headOf, isHttp2, madeOf, messageOf, setHead, setMessage } from './head.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
 export function isBegun(response: ServerResponse): boolean {
@@ -84,6 +79,9 @@ export class HeldResponse {
   #fail!: (error: unknown) => void
   /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
   #settleAsSent: Callback = () => {}
+  #isLeft = false
+  /** What becomes of one that is left. */
+  #atLeaving: Callback = () => this.#settleAsSent()
 
   constructor({ socket }: IncomingMessage, response: ServerResponse, bounds: HoldBounds) {
     this.#response = response
@@ -118,6 +116,11 @@ export class HeldResponse {
     return this.#state === 'overflown' || this.#state === 'let go'
   }
 
+  /** It goes out as it comes, and its client has gone. */
+  get isLeft(): boolean {
+    return this.#isLeft
+  }
+
   /** Its handler has cut its client off. */
   get isDestroyed(): boolean {
     return this.#state === 'destroyed'
@@ -130,6 +133,23 @@ export class HeldResponse {
   showWritten(): void {
     if (this.#isWritten && (this.#state === 'held' || this.#state === 'waiting'))
       Object.defineProperty(this.#response, 'headersSent', { value: true, configurable: true })
+  }
+
+  /**
+   * What its handler does. When its client has left one that goes out as it comes, a handler that works goes on: it is
+   * done when that has ended it or has returned, and has failed when that does.
+   */
+  follow(work: Promise<unknown>): void {
+    this.#atLeaving = () => {}
+    const end = (verdict: Callback): void => {
+      this.#atLeaving = verdict
+      if (this.#isLeft) verdict()
+    }
+    const settle = (): void => this.#settleAsSent()
+    work.then(
+      () => end(settle),
+      (error: unknown) => end(isOfLeaving(error) ? settle : () => this.#fail(error)),
+    )
   }
 
   /** Its handler has failed before it has ended it. */
@@ -278,15 +298,19 @@ export class HeldResponse {
 
   #passOn(state: 'overflown' | 'let go', made: () => MadeResponse): void {
     const socket = this.#socket
-    const settle = (): void => {
-      socket.off?.('close', settle)
+    const leave = (): void => {
+      this.#isLeft = true
+      // What its handler does is known when it has been called.
+      queueMicrotask(() => this.#atLeaving())
+    }
+    this.#settleAsSent = () => {
+      socket.off?.('close', leave)
       this.#settle(made())
     }
-    this.#settleAsSent = settle
     // Of the responses on a connection, Node tells only that whose turn it is of its close, and tells it once. What
     // adapters of serverless platforms have in the place of a socket tells of nothing.
-    if (socket.destroyed) settle()
-    else socket.once?.('close', settle)
+    if (socket.destroyed) leave()
+    else socket.once?.('close', leave)
     this.#state = state
     Reflect.deleteProperty(this.#response, 'headersSent')
     this.#tellClose()
@@ -355,6 +379,8 @@ export class HeldResponse {
 
   /** By the handler: where its client goes, Node does not call it. */
   #destroy(error: Error | undefined): ServerResponse {
+    // It has no client to be cut off: that is no verdict.
+    if (this.#isLeft) return this.#callOwn('destroy', [error])
     if (!this.isOver && this.#state !== 'overflown') {
       this.#state = 'destroyed'
       this.#restore()
@@ -365,74 +391,16 @@ export class HeldResponse {
   }
 }
 
-/** Status and headers of a response that is not sent yet. */
-interface Head {
-  readonly status: number
-  readonly message: string
-  readonly headers: OutgoingHttpHeaders
-}
+/** Codes by which streams tell that what they write to has closed. */
+const CODES_OF_LEAVING: ReadonlySet<unknown> = new Set([
+  'ERR_STREAM_PREMATURE_CLOSE',
+  'ERR_STREAM_UNABLE_TO_PIPE',
+  'ERR_STREAM_DESTROYED',
+])
 
-/** As Node does when it sends it, which is too late: it would be stored by then, and each retry would be told so. */
-function checkStatus(status: unknown, message: string | undefined): void {
-  const number = Math.trunc(Number(status))
-  if (!(number >= 100 && number <= 999))
-    throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
-  if (message !== undefined) validateHeaderValue('status message', message)
-}
-
-function isHttp2(response: ServerResponse): boolean {
-  return 'stream' in response
-}
-
-/** HTTP/2 has none, and warns of those who ask. */
-function messageOf(response: ServerResponse): string {
-  return isHttp2(response) ? '' : response.statusMessage
-}
-
-function setMessage(response: ServerResponse, message: string): void {
-  if (message !== messageOf(response)) response.statusMessage = message
-}
-
-function headOf(response: ServerResponse): Head {
-  const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
-    name,
-    Array.isArray(value) ? [...value] : value,
-  ])
-  // As Node does: a program in JavaScript may have set a string.
-  return {
-    status: Math.trunc(Number(response.statusCode)),
-    message: messageOf(response),
-    headers: Object.fromEntries(headers),
-  }
-}
-
-/** What is as it was is left alone: its name may have capitals. */
-function setHead(response: ServerResponse, { status, message, headers }: Head): void {
-  response.statusCode = status
-  setMessage(response, message)
-  for (const name of response.getHeaderNames()) if (headers[name] === undefined) response.removeHeader(name)
-  for (const [name, value] of Object.entries(headers))
-    if (value !== undefined && response.getHeader(name) !== value) response.setHeader(name, value)
-}
-
-function madeOf({ status, headers }: Head, body: Buffer | undefined): MadeResponse {
-  return { status, headers: pairsOf(headers), body }
-}
-
-/** Headers as `writeHead` takes them: an object, names and values in turn, or pairs of them. */
-function headerPairs(
-  headers: OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined,
-): readonly (readonly [string, unknown])[] {
-  if (headers === undefined) return []
-  if (!Array.isArray(headers)) return Object.entries(headers).filter(([, value]) => value !== undefined)
-  // A name may come more than once: cookies do.
-  const values = new Map<string, unknown[]>()
-  const turns: readonly unknown[] = Array.isArray(headers[0]) ? headers.flat() : headers
-  for (let index = 0; index + 1 < turns.length; index += 2) {
-    const name = String(turns[index])
-    values.set(name, [...(values.get(name) ?? []), turns[index + 1]])
-  }
-  return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
+/** Whether a handler has only been told that its client has left, by `pipeline()` for example. */
+function isOfLeaving(error: unknown): boolean {
+  return CODES_OF_LEAVING.has((error as { code?: unknown } | null | undefined)?.code)
 }
 
 function callbackOf(given: readonly unknown[]): Callback | undefined {

@@ -21,9 +21,11 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
       if (isBegun(response)) throw new NotBegun()
       const holding = new HeldResponse(request, response, door.boundsOf(request))
       held = holding
-      run(next).catch((error: unknown) => {
+      const work = run(next)
+      holding.follow(work)
+      work.catch((error: unknown) => {
         // What is on its way to its client is not handled again; its end settles it.
-        if (holding.hasOverflown) answer500(response, error)
+        if (holding.hasOverflown && !holding.isLeft) answer500(response, error)
         else if (holding.isOver) warn(error)
         else holding.fail(error)
       })

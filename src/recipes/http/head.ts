@@ -1,0 +1,76 @@
+/**
+ * The head of a response of `node:http` or HTTP/2 that is not sent yet: its status and its headers, as they are read
+ * from it, put back into it, and given to `writeHead`.
+ */
+import { type OutgoingHttpHeader, type OutgoingHttpHeaders, type ServerResponse, validateHeaderValue } from 'node:http'
+import { type MadeResponse, pairsOf } from './exchange.ts'
+
+/** Status and headers of a response that is not sent yet. */
+export interface Head {
+  readonly status: number
+  readonly message: string
+  readonly headers: OutgoingHttpHeaders
+}
+
+/** As Node does when it sends it, which is too late: it would be stored by then, and each retry would be told so. */
+export function checkStatus(status: unknown, message: string | undefined): void {
+  const number = Math.trunc(Number(status))
+  if (!(number >= 100 && number <= 999))
+    throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
+  if (message !== undefined) validateHeaderValue('status message', message)
+}
+
+export function isHttp2(response: ServerResponse): boolean {
+  return 'stream' in response
+}
+
+/** HTTP/2 has none, and warns of those who ask. */
+export function messageOf(response: ServerResponse): string {
+  return isHttp2(response) ? '' : response.statusMessage
+}
+
+export function setMessage(response: ServerResponse, message: string): void {
+  if (message !== messageOf(response)) response.statusMessage = message
+}
+
+export function headOf(response: ServerResponse): Head {
+  const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
+    name,
+    Array.isArray(value) ? [...value] : value,
+  ])
+  // As Node does: a program in JavaScript may have set a string.
+  return {
+    status: Math.trunc(Number(response.statusCode)),
+    message: messageOf(response),
+    headers: Object.fromEntries(headers),
+  }
+}
+
+/** What is as it was is left alone: its name may have capitals. */
+export function setHead(response: ServerResponse, { status, message, headers }: Head): void {
+  response.statusCode = status
+  setMessage(response, message)
+  for (const name of response.getHeaderNames()) if (headers[name] === undefined) response.removeHeader(name)
+  for (const [name, value] of Object.entries(headers))
+    if (value !== undefined && response.getHeader(name) !== value) response.setHeader(name, value)
+}
+
+export function madeOf({ status, headers }: Head, body: Buffer | undefined): MadeResponse {
+  return { status, headers: pairsOf(headers), body }
+}
+
+/** Headers as `writeHead` takes them: an object, names and values in turn, or pairs of them. */
+export function headerPairs(
+  headers: OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined,
+): readonly (readonly [string, unknown])[] {
+  if (headers === undefined) return []
+  if (!Array.isArray(headers)) return Object.entries(headers).filter(([, value]) => value !== undefined)
+  // A name may come more than once: cookies do.
+  const values = new Map<string, unknown[]>()
+  const turns: readonly unknown[] = Array.isArray(headers[0]) ? headers.flat() : headers
+  for (let index = 0; index + 1 < turns.length; index += 2) {
+    const name = String(turns[index])
+    values.set(name, [...(values.get(name) ?? []), turns[index + 1]])
+  }
+  return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
+}
