@@ -1,6 +1,6 @@
 /** Fastify: requests that are refused before they are handled get a reply like any other, which its hooks see. */
-import fastify from 'fastify'
-import { expect, test, vi } from 'vitest'
+import fastify, { type FastifyInstance } from 'fastify'
+import { describe, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf } from './idempotency-world.ts'
@@ -86,4 +86,55 @@ test('a request whose head a hook has sent, and whose key was answered before, i
   isEarly = true
   await ask(port).catch(() => {})
   expect(handled).toBe(1)
+})
+
+describe('routes that were declared before the plugin has registered its hooks are not handled unguarded:', () => {
+  async function start(how: string): Promise<{ app: FastifyInstance; handled: () => number }> {
+    const app = fastify()
+    app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    let handled = 0
+    app.setErrorHandler((error: Error, _, reply) => void reply.code(500).send({ told: error.message }))
+    app.setNotFoundHandler(async () => ({ known: false }))
+    if (how === 'awaited') await app.register(keysOf().fastify)
+    if (how === 'not awaited') void app.register(keysOf().fastify)
+    app.post('/', { config: { mine: true } } as object, async ({ routeOptions: { config } }) => {
+      handled += 1
+      return { mine: (config as { mine?: boolean }).mine }
+    })
+    if (how === 'registered after it') await app.register(keysOf().fastify)
+    // It stands around handlers, as tracing does.
+    app.addHook('onRoute', (route) => {
+      const { handler } = route
+      route.handler = function (...given) {
+        return Reflect.apply(handler, this, given)
+      }
+    })
+    return { app, handled: () => handled }
+  }
+  const post = async (app: FastifyInstance, url: string, key?: string): Promise<unknown> => {
+    const headers = { 'content-type': 'text/plain', ...(key === undefined ? {} : { 'idempotency-key': key }) }
+    const answer = await app.inject({ method: 'POST', url, payload: 'ten', headers })
+    return [answer.statusCode, answer.json()]
+  }
+
+  test.each(['not awaited', 'registered after it'])('%s', async (how) => {
+    const { app, handled } = await start(how)
+    expect(await post(app, '/', 'k')).toEqual([
+      500,
+      { told: expect.stringContaining('await app.register(keys.fastify)') },
+    ])
+    expect(handled()).toBe(0)
+    expect(await post(app, '/'), 'without a key').toEqual([200, { mine: true }])
+    expect(await post(app, '/none', 'k')).toEqual([200, { known: false }])
+    await app.close()
+  })
+
+  test('awaited', async () => {
+    const { app, handled } = await start('awaited')
+    expect(await post(app, '/', 'k')).toEqual([200, { mine: true }])
+    expect(await post(app, '/', 'k')).toEqual([200, { mine: true }])
+    expect(await post(app, '/none', 'l')).toEqual([200, { known: false }])
+    expect(handled()).toBe(1)
+    await app.close()
+  })
 })

@@ -18,6 +18,9 @@ export interface IdempotentFastifyRequest {
   readonly url: string
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
   readonly body?: unknown
+  /** Whether it came to no route. */
+  readonly is404: boolean
+  readonly routeOptions: { readonly config: object }
 }
 
 /** What Fastify has of a reply. */
@@ -35,6 +38,7 @@ export interface IdempotentFastifyReply {
 export interface IdempotentFastifyRoute {
   /** Its parameters have types of the application. */
   handler(...given: never[]): unknown
+  config?: object
 }
 
 /** What Fastify has of an application, as far as it is used here. */
@@ -49,9 +53,15 @@ export interface IdempotentFastify {
 /** A plugin of Fastify, for the application that it is registered with. */
 export type FastifyPlugin = (app: IdempotentFastify) => Promise<void>
 
+const ROUTE_NOT_SEEN =
+  'this route was declared before idempotency() has registered its hooks, so it is not handled: ' +
+  'put `await app.register(keys.fastify)` before the routes, with the await'
+
 export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   /** What is held back while a handler works. */
   const holding = new WeakMap<object, HeldResponse>()
+  /** In the config of a route: `onRoute` has seen it. Other hooks, of tracing for example, may wrap its handler. */
+  const seen = Symbol('idempotency()')
 
   /**
    * Ends when the handler may run, or when the request was answered: Fastify looks whether it was. Never where it was
@@ -105,11 +115,16 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         else if (reply.sent) answer500(raw, error)
         else reply.send(errorOf(error))
       }
-      door.judge(describe(request), handle).then(answer).catch(fail).catch(warn)
+      const described = describe(request)
+      // Fastify has hooks run for routes that were declared before as well, but tells `onRoute` of later ones only.
+      if (door.hasKey(described) && !request.is404 && !(seen in request.routeOptions.config))
+        stop(new TypeError(ROUTE_NOT_SEEN))
+      else door.judge(described, handle).then(answer).catch(fail).catch(warn)
     })
 
   const onRoute = (route: IdempotentFastifyRoute): void => {
     const { handler } = route
+    route.config = { ...route.config, [seen]: true }
     route.handler = function (this: unknown, ...given: unknown[]): unknown {
       const [request, reply] = given as [IdempotentFastifyRequest, IdempotentFastifyReply]
       const answered: unknown = Reflect.apply(handler, this, given)

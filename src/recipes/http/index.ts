@@ -50,7 +50,7 @@ export {
 export interface Idempotency<Given extends Attempt | undefined = Attempt | undefined> {
   /** Middleware of Express; with node:http, call it first and go on in `next`. */
   readonly node: NodeMiddleware
-  /** A plugin of Fastify: `app.register(keys.fastify)`. */
+  /** A plugin of Fastify: `await app.register(keys.fastify)`, before the routes. */
   readonly fastify: FastifyPlugin
   /** Middleware of Hono. */
   readonly hono: HonoMiddleware
