@@ -5,6 +5,19 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, type ServerResponse, validateHeaderValue } from 'node:http'
 import { type MadeResponse, pairsOf } from './exchange.ts'
 
+/** What is said of a body, and of no other. */
+export const HEADERS_OF_BODY: readonly string[] = [
+  'content-disposition',
+  'content-encoding',
+  'content-language',
+  'content-length',
+  'content-range',
+  'content-type',
+  'etag',
+  'trailer',
+  'transfer-encoding',
+]
+
 /** Status and headers of a response that is not sent yet. */
 export interface Head {
   readonly status: number
@@ -73,4 +86,18 @@ export function headerPairs(
     values.set(name, [...(values.get(name) ?? []), turns[index + 1]])
   }
   return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
+}
+
+/** Take back what was said of a body, and has not been said again. Express adds a `charset` to a type that is there. */
+export function takeBackBody(response: ServerResponse, said: Head, before: Head): void {
+  for (const name of HEADERS_OF_BODY) {
+    const value = before.headers[name]
+    if (bare(response.getHeader(name)) !== bare(said.headers[name])) continue
+    if (value === undefined) response.removeHeader(name)
+    else response.setHeader(name, value)
+  }
+}
+
+function bare(value: OutgoingHttpHeader | undefined): string | undefined {
+  return String(value).split(';')[0]
 }

@@ -7,7 +7,18 @@
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
-import { checkStatus, type Head, headerPairs, headOf, isHttp2, madeOf, messageOf, setHead, setMessage } from './head.ts'
+import {
+  checkStatus,
+  type Head,
+  headerPairs,
+  headOf,
+  isHttp2,
+  madeOf,
+  messageOf,
+  setHead,
+  setMessage,
+  takeBackBody,
+} from './head.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
 export function isBegun(response: ServerResponse): boolean {
@@ -65,10 +76,13 @@ export class HeldResponse {
   readonly #callbacks: Callback[] = []
   /** As it was before the handler. */
   readonly #before: Head
+  /** As it was when a first part of its body was written. */
+  #atFirst: Head | undefined
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
   #state: 'held' | 'waiting' | 'overflown' | 'let go' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
+  readonly #writeHeld = (...given: unknown[]): boolean => this.#write(given)
   #isCompleting = false
   #isWritten = false
   /** Its connection has ended, and the handler has not been told: what its flags were. */
@@ -95,7 +109,7 @@ export class HeldResponse {
       this.#fail = fail
     })
     Object.assign(response, {
-      write: (...given: unknown[]) => this.#write(given),
+      write: this.#writeHeld,
       end: (...given: unknown[]) => this.#end(given),
       writeHead: (...given: unknown[]) => this.#writeHead(given),
       flushHeaders: () => void (this.hasOverflown && this.#callOwn('flushHeaders', [])),
@@ -266,9 +280,11 @@ export class HeldResponse {
     if (this.hasOverflown) return this.#callOwn('write', given)
     if (this.isOver) return false
     this.#isWritten = true
+    this.#makeWay()
     const [chunk, encoding] = given
     const callback = callbackOf(given)
     const bytes = bytesIn(chunk, encoding)
+    if (bytes.length > 0) this.#atFirst ??= headOf(this.#response)
     const overflows = this.#state === 'held' && this.#bytes + bytes.length > this.#bounds.most
     // If that throws, nothing was written.
     if (overflows) this.#completeHead()
@@ -323,6 +339,7 @@ export class HeldResponse {
       this.#settleAsSent()
       return this.#response
     }
+    this.#makeWay()
     // If that throws, nothing was written.
     if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
@@ -342,6 +359,19 @@ export class HeldResponse {
     if (callback !== undefined) this.#callbacks.push(callback)
     this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
     return this.#response
+  }
+
+  /** An error takes the place of what was written before it, and of what was said about that. */
+  #makeWay(): void {
+    const response = this.#response
+    const isError = response.statusCode >= 400 && response.statusCode !== this.#atFirst?.status
+    // Middleware behind this one may compress: what it writes after its beginning cannot be read alone.
+    const isWrapped = response.write !== this.#writeHeld
+    if (this.#atFirst === undefined || !isError || isWrapped || this.#state !== 'held') return
+    takeBackBody(response, this.#atFirst, this.#before)
+    this.#atFirst = undefined
+    this.#chunks.length = 0
+    this.#bytes = 0
   }
 
   /** As Node does when a handler has not: middleware behind this one may wait for it, to set headers. */
@@ -372,8 +402,13 @@ export class HeldResponse {
       this.#chunks.length = 0
       this.#bytes = 0
     }
-    for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
-      response.setHeader(name, value as string)
+    const pairs = headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined)
+    for (const [name, value] of pairs) response.setHeader(name, value as string)
+    if (this.#isCompleting) return response
+    this.#makeWay()
+    // Of an error, Fastify says anew what type it has, and repeats the rest.
+    const type = pairs.find(([name]) => name.toLowerCase() === 'content-type')
+    if (type !== undefined) response.setHeader(type[0], type[1] as string)
     return response
   }
 

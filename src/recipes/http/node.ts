@@ -4,6 +4,7 @@ import type { Http2ServerRequest } from 'node:http2'
 import { thrownText } from '../../core/thrown.ts'
 import { type DoorRequest, type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import type { MadeResponse } from './exchange.ts'
+import { HEADERS_OF_BODY } from './head.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
 
 /** Middleware of Express, and of whatever has its shape. */
@@ -73,9 +74,6 @@ export function errorOf(thrown: unknown): unknown {
   return isError ? thrown : new Error(`what was thrown is no error: ${thrownText(thrown)}`)
 }
 
-/** A handler that has broken may have said these of its body, which does not come. */
-const HEADERS_OF_BODY = ['content-length', 'content-encoding', 'transfer-encoding', 'trailer']
-
 export function answer500(response: ServerResponse, error: unknown): void {
   warn(error)
   if (response.writableEnded) return
@@ -84,6 +82,7 @@ export function answer500(response: ServerResponse, error: unknown): void {
       response.statusCode = 500
       // What it was may be what could not be sent.
       response.statusMessage = ''
+      // Its handler may have said these of a body that does not come.
       for (const name of HEADERS_OF_BODY) response.removeHeader(name)
       response.end()
       return
