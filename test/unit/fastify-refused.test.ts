@@ -88,6 +88,17 @@ test('a request whose head a hook has sent, and whose key was answered before, i
   expect(handled).toBe(1)
 })
 
+test('a problem document is told as it is, whatever serializer the reply has', async () => {
+  const app = fastify()
+  app.addHook('onRequest', async (_, reply) => void reply.serializer(JSON.stringify))
+  await app.register(keysOf({ required: true }).fastify)
+  app.post('/', async () => 'paid')
+  const answer = await app.inject({ method: 'POST', url: '/' })
+  expect(answer.headers['content-type']).toBe('application/problem+json')
+  expect(answer.json()).toMatchObject({ status: 400, type: 'urn:holdfast:key-required' })
+  await app.close()
+})
+
 describe('routes that were declared before the plugin has registered its hooks are not handled unguarded:', () => {
   async function start(how: string): Promise<{ app: FastifyInstance; handled: () => number }> {
     const app = fastify()

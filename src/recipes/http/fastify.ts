@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2'
 import { type DoorRequest, type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
-import { type MadeResponse, pairsOf, type StoredResponse } from './exchange.ts'
+import { bytesOf, type MadeResponse, pairsOf, type StoredResponse } from './exchange.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
 import { answer500, errorOf, hasBody, warn } from './node.ts'
 
@@ -102,7 +102,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
           // A reply like any other. Hooks may wait before it is sent, and Fastify would go on to the handler.
           reply.code(response.status)
           reply.headers(Object.fromEntries(response.headers))
-          reply.send(response.body)
+          // As bytes: a serializer of the application is for strings and objects, and would write it as JSON again.
+          reply.send(bytesOf(response))
         }
       }
       const fail = (error: unknown): void => {
