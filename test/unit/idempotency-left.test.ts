@@ -1,4 +1,4 @@
-/** Clients that leave a response that is sent as it comes, while its handler works: the handler says how that ends. */
+/** Clients that leave while a response is on its way, as it comes or through hooks: its handler says how that ends. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -101,4 +101,28 @@ describe.each(Object.keys(SERVERS))('%s: a client leaves in the middle, and', (n
     expect(handled).toBe(1)
     vi.restoreAllMocks()
   })
+})
+
+test('Fastify: an async handler sends its reply to a client that has gone, and a hook waits: that is stored', async () => {
+  const [begun, gone] = [gate(), gate()]
+  let handled = 0
+  const app = fastify()
+  app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+  // Longer where there is something to send.
+  app.addHook('onSend', async (_, __, payload) => {
+    for (let turn = 0; turn < (payload === undefined ? 1 : 20); turn += 1) await new Promise(setImmediate)
+  })
+  await app.register(keysOf().fastify)
+  app.post('/', async (request, reply) => {
+    handled += 1
+    request.socket.once('close', () => gone.open())
+    begun.open()
+    await gone.opened
+    void reply.code(202).send('paid')
+  })
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  const port = await portOf(app.server)
+  await goWhen(begun.opened, port)
+  await expect.poll(() => ask(port)).toMatchObject({ status: 202, body: 'paid' })
+  expect(handled).toBe(1)
 })

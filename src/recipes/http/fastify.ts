@@ -60,6 +60,8 @@ const ROUTE_NOT_SEEN =
 export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   /** What is held back while a handler works. */
   const holding = new WeakMap<object, HeldResponse>()
+  /** Replies that are on their way: hooks may wait before they are sent. */
+  const underWay = new WeakSet<object>()
   /** In the config of a route: `onRoute` has seen it. Other hooks, of tracing for example, may wrap its handler. */
   const seen = Symbol('idempotency()')
 
@@ -79,6 +81,12 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         held = new HeldResponse(request.raw as IncomingMessage, raw, door.boundsOf(request))
         holding.set(request, held)
         letGoWhenAsked(reply, held)
+        const { send: sendReply } = reply
+        reply.send = (...given) => {
+          const answered = Reflect.apply(sendReply, reply, given)
+          underWay.add(reply)
+          return answered
+        }
         goOn()
         return held.made
       }
@@ -135,7 +143,7 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
       const settle = (value: unknown): void => {
         if (value !== undefined || reply.sent) return
         held?.showWritten()
-        if (isLeftAlone(request, reply)) reply.send()
+        if (!underWay.has(reply) && isLeftAlone(request, reply)) reply.send()
       }
       if (held !== undefined && answered instanceof Promise) {
         held.follow(answered)
