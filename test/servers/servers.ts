@@ -16,7 +16,7 @@
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, closeSync, mkdtempSync, openSync, readFileSync } from 'node:fs'
+import { chownSync, closeSync, mkdtempSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -126,7 +126,13 @@ export class ServerProcess implements AsyncDisposable {
 
   /** Stop it in its tracks: connections stay open, and nothing answers. */
   pause(): void {
-    this.#signalAll('SIGSTOP', 'SIGSTOP')
+    const pids = [this.pid, ...this.#signalAll('SIGSTOP', 'SIGSTOP')]
+    // A thread stops when it has a turn on a processor. Until then it may answer what is sent from here on.
+    const giveUpAt = performance.now() + STOP_LIMIT_MS
+    while (!pids.every(standsStill)) {
+      if (performance.now() > giveUpAt) throw this.#failure('did not stand still')
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, READY_EVERY_MS)
+    }
   }
 
   resume(): void {
@@ -223,6 +229,26 @@ function childrenOf(parent: number): readonly number[] {
 
 function isAlive(pid: number): boolean {
   return processes().some((each) => each.pid === pid && !each.state.startsWith('Z'))
+}
+
+/** Whether all its threads are stopped, or have ended. Where there is no /proc, that cannot be seen. */
+function standsStill(pid: number): boolean {
+  const folder = join('/proc', String(pid), 'task')
+  try {
+    return readdirSync(folder).every((thread) => /[TtZX]/.test(stateOfThread(join(folder, thread, 'stat'))))
+  } catch {
+    return true
+  }
+}
+
+/** Behind the name of its program, which may have brackets of its own. Z if the thread has ended meanwhile. */
+function stateOfThread(file: string): string {
+  try {
+    const text = readFileSync(file, 'utf8')
+    return text.charAt(text.lastIndexOf(')') + 2)
+  } catch {
+    return 'Z'
+  }
 }
 
 /** It may have ended by itself. */
