@@ -62,7 +62,7 @@ export interface Traits {
    * session locks that a server can free at any moment: there, only a guard protects the resource.
    */
   readonly lossBeforeNext: boolean
-  /** How many entries one line takes before `LineFullError`. */
+  /** How many entries one line takes before `LineFullError`; on session locks, of one process. */
   readonly lineBound: number
   /** How many items one call takes; the core splits larger batches. */
   readonly batchLimit: number
