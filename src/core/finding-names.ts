@@ -5,7 +5,7 @@
 import type { Finding } from './engine.ts'
 
 export const FINDING_NAMES = [
-  // Of all engines: src/cli/checks.ts.
+  // Of all engines: src/cli/doctor-checks.ts.
   'node',
   'reachable',
   'round trip',

@@ -1,6 +1,6 @@
 /** What `holdfast doctor` finds, as a program that reads its JSON looks for it: by name. */
 import { expect, test } from 'vitest'
-import { type Examined, examine } from '../../src/cli/checks.ts'
+import { type Examined, examine } from '../../src/cli/doctor-checks.ts'
 import { isAtLeast } from '../../src/core/version-number.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { clockSkew, connections } from '../../src/engines/shared/findings.ts'

@@ -2,7 +2,7 @@
 import type { Finding } from '../../core/engine.ts'
 import { redactUrl } from '../../core/redact.ts'
 import type { CommandSpec } from '../args.ts'
-import { type Examined, examine } from '../checks.ts'
+import { type Examined, examine } from '../doctor-checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
