@@ -135,7 +135,8 @@ test('--on-lost term: a command that ignores TERM is killed, with its family, be
 
 test('an engine that does not answer: the command is told to end before its deadline, and run ends with 79', async () => {
   const work = 'trap "echo told; exit" TERM; echo $HOLDFAST_TOKEN > token; while :; do sleep 0.02; done'
-  const run = world.start(['run', 'k', '--ttl', '6s', '--grace', '1s', '--', 'sh', '-c', work])
+  // A renewal fails after two thirds of the ttl, which is told. That is seconds before the command is told to end.
+  const run = world.start(['run', 'k', '--ttl', '12s', '--grace', '1s', '--', 'sh', '-c', work])
   await eventually('a token', () => world.lines('token')[0])
   // A process writes to the file and does not finish: no holder can renew, and no waiter can take over.
   const database = (await loadDriver()).open(world.path('locks.db'))
