@@ -50,8 +50,7 @@ export class Summary {
 
   /** A few lines for people. */
   toLines(seconds: number): readonly string[] {
-    const { deadlineLosses, expiryLosses, evictionLosses, closeLosses } = this.coverage
-    const losses = deadlineLosses + expiryLosses + evictionLosses + closeLosses
+    const losses = Object.entries(this.coverage).reduce((sum, [of, n]) => (of.endsWith('Losses') ? sum + n : sum), 0)
     const failed = new Set(this.failures.map(({ seed }) => seed)).size
     return [
       `${count(this.seeds)} seeds, ${count(this.events)} events (${count(this.fewestEvents)} or more each), ${count(this.coverage.grants)} grants, ${count(losses)} losses`,

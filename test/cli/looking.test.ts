@@ -12,7 +12,12 @@ beforeEach(() => {
 afterEach(() => world[Symbol.asyncDispose]())
 
 interface Shown {
-  readonly entries: readonly { readonly state: string; readonly token: string; readonly pid: number }[]
+  readonly entries: readonly {
+    readonly state: string
+    readonly token: string
+    readonly pid: number
+    readonly evicted: boolean
+  }[]
 }
 
 const show = (key: string): Promise<Shown> => world.json<Shown>('show', key)
@@ -157,6 +162,26 @@ test('watch tells every change, one object in a line', async () => {
     ],
     [['held', second.pid]],
   ])
+})
+
+test('watch tells that a holder was evicted while it is still at work', async () => {
+  const work = 'trap "" TERM; echo $HOLDFAST_TOKEN > token; while [ ! -e go ]; do sleep 0.02; done'
+  const run = world.start(['run', 'k', '--grace', '10s', '--', 'sh', '-c', work])
+  const token = await eventually('a token', () => world.lines('token')[0])
+  const watch = world.start(['watch', 'k', '--json', '--count', '2'])
+  await eventually('a first look', () => watch.stdout.includes('\n'))
+  await world.run('evict', 'k', '--token', token)
+  expect(await watch.ended).toMatchObject({ exit: 0 })
+  const looks = watch.stdout
+    .trim()
+    .split('\n')
+    .map((look) => JSON.parse(look) as Shown)
+  expect(looks.map(({ entries }) => entries.map(({ state, evicted }) => [state, evicted]))).toEqual([
+    [['held', false]],
+    [['held', true]],
+  ])
+  await world.run('run', 'other', '--', 'touch', 'go')
+  expect(await run.ended).toMatchObject({ exit: 79 })
 })
 
 test('watch ends quietly with Ctrl-C', async () => {

@@ -51,5 +51,5 @@ export const command: CommandSpec = {
 
 /** What has to differ for a line to be another one: renewals and ages do not count. */
 function identity(line: Line): string {
-  return JSON.stringify([line.key, ...line.entries.map(({ id, state }) => [id, state])])
+  return JSON.stringify([line.key, ...line.entries.map(({ id, state, evicted }) => [id, state, evicted])])
 }
