@@ -100,6 +100,7 @@ test('a fingerprint of bytes is that of the bytes, in whatever they are; what ha
     expect(await pay.run('a', { fingerprint }, () => 2)).toMatchObject({ value: 1, replayed: true })
   for (const fingerprint of [bytes(2), new DataView(bytes(2).buffer), bytes(2).buffer])
     await expect(pay.run('a', { fingerprint }, () => 2)).rejects.toThrow(KeyReusedError)
-  for (const fingerprint of [new Map(), new Set(), { body: new ArrayBuffer(1) }])
+  const forms = [new URLSearchParams('a=1'), { form: new FormData() }]
+  for (const fingerprint of [new Map(), new Set(), { body: new ArrayBuffer(1) }, ...forms])
     await expect(pay.run('b', { fingerprint }, () => 2)).rejects.toThrow(/fingerprint must be bytes/)
 })

@@ -293,9 +293,9 @@ function isLossOf(attempt: Attempt | undefined, error: unknown): boolean {
 
 /** As JSON, every promise is the same: all requests would be one. */
 function refusePromise(name: string, value: unknown): unknown {
-  if (!(value instanceof Promise)) return value
+  if (typeof (value as { then?: unknown } | null | undefined)?.then !== 'function') return value
   // If it rejects, that is told by nothing else, and would end the process.
-  value.catch(() => {})
+  if (value instanceof Promise) value.catch(() => {})
   throw new TypeError(
     `${name} must be answered at once, and not as a promise: read what it needs before this middleware`,
   )
