@@ -2,16 +2,16 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { serve } from '@hono/node-server'
+import { type HttpBindings, serve } from '@hono/node-server'
 import express from 'express'
-import fastify from 'fastify'
+import fastify, { type FastifyRequest } from 'fastify'
 import { type Context, Hono } from 'hono'
 import { afterEach, describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { limited } from '../../src/recipes/http/index.ts'
 import { type RateLimit, rateLimit } from '../../src/recipes/rate-limit/index.ts'
-import { closeAll, locksOn } from './once-world.ts'
+import { closeAll, gate, locksOn, turns } from './once-world.ts'
 import { down } from './rate-limit-world.ts'
 
 const closing: (() => Promise<unknown>)[] = []
@@ -120,6 +120,99 @@ describe.each(Object.entries(FRAMEWORKS))('%s', (_, start) => {
     const wrong = new EngineError('redis', 'WRONGPASS', { outcome: 'not-applied', transient: false })
     expect(await ask(broken(wrong))).toEqual([500, null])
   })
+})
+
+describe('a client that has left before its address was asked for', () => {
+  const perAddress = <Request>(key: (request: Request) => string | undefined) => {
+    const asked = gate()
+    const whose = (request: Request): string | undefined => {
+      asked.open()
+      return key(request)
+    }
+    return { asked, api: limited<Request>(rateLimit(locksOn(memory()), { limit: 3, per: '1h' }), { key: whose }) }
+  }
+
+  /** Lets a request in, goes, and answers whether it was handled. */
+  async function isHandled(url: string, begun: Promise<unknown>, asked: Promise<unknown>, handled: () => boolean) {
+    const leaving = new AbortController()
+    const answer = fetch(url, { signal: leaving.signal }).catch(() => {})
+    await begun
+    leaving.abort()
+    await Promise.all([answer, asked])
+    await turns()
+    return handled()
+  }
+
+  test('is not handled unlimited by node:http and Express', async () => {
+    const begun = gate()
+    let handled = false
+    const { api, asked } = perAddress<IncomingMessage>(({ socket }) => socket.remoteAddress)
+    const app = express()
+    app.use((request, _, next) => {
+      request.socket.once('close', () => next())
+      begun.open()
+    })
+    app.use(api.node)
+    app.get('/', (_, response) => {
+      handled = true
+      response.end()
+    })
+    expect(await isHandled(await listening(createServer(app)), begun.opened, asked.opened, () => handled)).toBe(false)
+  })
+
+  test('is not handled unlimited by Fastify', async () => {
+    const begun = gate()
+    let handled = false
+    const { api, asked } = perAddress<FastifyRequest>(({ socket }) => socket.remoteAddress)
+    const app = fastify()
+    app.addHook('onRequest', async (request) => {
+      begun.open()
+      await once(request.socket, 'close')
+    })
+    app.addHook('onRequest', api.fastify)
+    app.get('/', async () => {
+      handled = true
+      return 'done'
+    })
+    await app.listen({ port: 0, host: '127.0.0.1' })
+    closing.push(() => app.close())
+    const url = `http://127.0.0.1:${(app.server.address() as AddressInfo).port}/`
+    expect(await isHandled(url, begun.opened, asked.opened, () => handled)).toBe(false)
+  })
+
+  test('is not handled unlimited by Hono', async () => {
+    const begun = gate()
+    let handled = false
+    const { api, asked } = perAddress<Context<{ Bindings: HttpBindings }>>(
+      ({ env }) => env.incoming.socket.remoteAddress,
+    )
+    const app = new Hono<{ Bindings: HttpBindings }>()
+    app.use(async ({ env }, next) => {
+      begun.open()
+      await once(env.incoming.socket, 'close')
+      await next()
+    })
+    app.use(api.hono)
+    app.get('/', (context) => {
+      handled = true
+      return context.text('done')
+    })
+    const url = await listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }) as Server)
+    expect(await isHandled(url, begun.opened, asked.opened, () => handled)).toBe(false)
+  })
+})
+
+test('Fastify: a refusal is told as it is, whatever serializer the reply has', async () => {
+  const app = fastify()
+  app.addHook('onRequest', async (_, reply) => void reply.serializer(JSON.stringify))
+  app.addHook('onRequest', ofNode(rateLimit(locksOn(memory()), { limit: 1, per: '1h' })).fastify as never)
+  app.get('/', () => 'done')
+  await app.listen({ port: 0, host: '127.0.0.1' })
+  closing.push(() => app.close())
+  const ask = (): Promise<Response> =>
+    fetch(`http://127.0.0.1:${(app.server.address() as AddressInfo).port}/`, { headers: { 'x-user': 'ann' } })
+  await (await ask()).text()
+  expect(await (await ask()).json()).toMatchObject({ type: 'urn:holdfast:rate-limited' })
 })
 
 test('a key that is no function is refused', () => {

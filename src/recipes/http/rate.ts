@@ -15,7 +15,10 @@ import { httpProblem, isPassing } from './problems.ts'
 
 /** A request, as the framework has it: of Hono, its context. */
 export interface LimitedOptions<Request> extends Omit<TakeOptions, 'cost' | 'signal'> {
-  /** Whose request it is: a user, an API key, an address. Undefined: it is not limited. */
+  /**
+   * Whose request it is: a user, an API key, an address. Undefined: it is not limited, unless its client has left: then
+   * it is not handled, since a connection that has ended has no address.
+   */
   key(request: Request): string | undefined | Promise<string | undefined>
   /** How many it counts for: 1 unless given. */
   cost?(request: Request): number
@@ -57,6 +60,20 @@ interface Decision {
   readonly refusal?: { readonly status: number; readonly body: string }
 }
 
+/** Its client is not told of it any more. */
+const LEFT: Decision = { fields: [], refusal: { status: 503, body: '' } }
+
+/**
+ * Whether its client has left, on a server of Node. A connection that has ended has no address: such a request would
+ * not be limited, and clients that leave at once could send as many as they like.
+ */
+function hasLeft(request: unknown): boolean {
+  const { raw, env } = request as { readonly raw?: unknown; readonly env?: { readonly incoming?: unknown } }
+  return [request, raw, env?.incoming].some(
+    (one) => (one as { socket?: { destroyed?: boolean } } | null | undefined)?.socket?.destroyed === true,
+  )
+}
+
 /**
  * Requests are let through as often as `limit` allows. What it cannot decide now is answered with 503: the server is
  * away, or this process is ending. Any other error is the error of the request.
@@ -70,7 +87,7 @@ export function limited<Request = IncomingMessage>(
   const judge = async (request: Request): Promise<Decision> => {
     const { key, cost, wait } = options
     const whose = await key(request)
-    if (whose === undefined) return { fields: [] }
+    if (whose === undefined) return hasLeft(request) ? LEFT : { fields: [] }
     const take = { cost: cost?.(request) ?? 1, ...(wait === undefined ? {} : { wait }) }
     return await limit.take(whose, take).then(decisionOf, undecided)
   }
@@ -91,7 +108,8 @@ export function limited<Request = IncomingMessage>(
       const { fields, refusal } = await judge(request)
       reply.headers(Object.fromEntries(fields))
       if (refusal === undefined) return undefined
-      reply.code(refusal.status).send(refusal.body)
+      // As bytes: a serializer of the application is for strings and objects, and would write it as JSON again.
+      reply.code(refusal.status).send(Buffer.from(refusal.body))
       return never()
     },
     hono: async (context, next) => {
