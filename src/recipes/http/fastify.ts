@@ -136,19 +136,27 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     route.config = { ...route.config, [seen]: true }
     route.handler = function (this: unknown, ...given: unknown[]): unknown {
       const [request, reply] = given as [IdempotentFastifyRequest, IdempotentFastifyReply]
-      const answered: unknown = Reflect.apply(handler, this, given)
+      const returned: unknown = Reflect.apply(handler, this, given)
       const held = holding.get(request)
+      // The reply of a handler that answers later is one itself.
+      if (held === undefined || returned === reply || !isThenable(returned)) return returned
+      // A query that is not a promise yet is sent anew by each `then`, and Fastify calls one, too.
+      const answered = Promise.resolve(returned)
       // It hears of its end before Fastify, which sends an empty reply where nothing was returned, unless a head was
       // sent. And none where its client has gone: then its work would not end.
       const settle = (value: unknown): void => {
         if (value !== undefined || reply.sent) return
-        held?.showWritten()
-        if (!underWay.has(reply) && isLeftAlone(request, reply)) reply.send()
+        held.showWritten()
+        if (underWay.has(reply) || !isLeftAlone(request, reply)) return
+        try {
+          reply.send()
+        } catch (error) {
+          // A header that cannot be sent, for example. Of what Fastify sends by itself, it catches that.
+          held.fail(error)
+        }
       }
-      if (held !== undefined && answered instanceof Promise) {
-        held.follow(answered)
-        answered.then(settle, () => {})
-      }
+      held.follow(answered)
+      answered.then(settle, () => {})
       return answered
     }
   }
@@ -168,6 +176,10 @@ function describe(request: IdempotentFastifyRequest): DoorRequest {
     return Array.isArray(value) ? value.join(', ') : value
   }
   return { method, url, header, body, hasBody: () => hasBody(raw), raw: request }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function'
 }
 
 /** What a handler sends past Fastify goes out as it comes, if it says so: events, for which its client waits. */
