@@ -204,3 +204,11 @@ test('Hono: a handler that has had its time changes nothing of the error, and it
   sending.open()
   expect(await asked).toMatchObject({ status: 500, body: expect.stringMatching(/^the handler of/) })
 })
+
+test('Hono: a stream that makes nothing is ended when its handler has had its time', async () => {
+  const ended = gate()
+  const handler = (): Response => new Response(new ReadableStream({ cancel: () => ended.open() }))
+  const { port } = await startHono(memory(), handler, { handlerTimeout: '100ms' })
+  expect(await ask(port)).toMatchObject({ status: 500, body: expect.stringMatching(/^the handler of/) })
+  await ended.opened
+})

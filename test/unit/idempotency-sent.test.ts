@@ -1,6 +1,7 @@
 /** Responses that are sent before a handler runs, or are changed after it has ended them. */
 import type { Server, ServerResponse } from 'node:http'
-import { serve } from '@hono/node-server'
+import { type HttpBindings, serve } from '@hono/node-server'
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response'
 import express from 'express'
 import fastify, { type FastifyReply } from 'fastify'
 import { Hono } from 'hono'
@@ -255,4 +256,18 @@ test('a 503 that a time-out sends is the response: a retry is handled beside a h
   expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
   expect(new Set(attempts).size, 'one id for the provider').toBe(1)
   working.open()
+})
+
+test('Hono: a response that its handler has sent past it is not replayed, and handled again after a 500', async () => {
+  let handled = 0
+  const app = new Hono<{ Bindings: HttpBindings }>()
+  app.post('/', keysOf().hono, ({ env: { outgoing } }) => {
+    handled += 1
+    outgoing.writeHead(handled === 1 ? 500 : 402).end(`no ${handled}`)
+    return RESPONSE_ALREADY_SENT
+  })
+  const port = await portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  expect(await ask(port)).toMatchObject({ status: 500, body: 'no 1' })
+  expect(await ask(port)).toMatchObject({ status: 402, body: 'no 2' })
+  expect(await ask(port)).toMatchObject({ status: 409, body: expect.stringContaining('urn:holdfast:not-kept') })
 })

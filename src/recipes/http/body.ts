@@ -1,41 +1,53 @@
 /** Reading a body up to a bound: what is within it is stored, and what is larger goes on as a stream. */
+import { onAbort } from '../../core/on-abort.ts'
 
 /** The whole of it, or what was read until then and the rest. */
 export type BoundedBody =
   | { readonly state: 'whole'; readonly bytes: Buffer }
-  | { readonly state: 'large'; readonly chunks: () => AsyncIterableIterator<Buffer, void> }
+  | { readonly state: 'large'; readonly stream: ReadableStream<Uint8Array> }
 
-export async function readUpTo(source: AsyncIterable<unknown>, most: number): Promise<BoundedBody> {
-  const iterator = source[Symbol.asyncIterator]()
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for (;;) {
-    const { value, done } = await iterator.next()
-    if (done === true) return { state: 'whole', bytes: Buffer.concat(chunks) }
-    const chunk = bytesOf(value)
-    chunks.push(chunk)
-    bytes += chunk.length
-    if (bytes > most) return { state: 'large', chunks: () => rest(chunks, iterator) }
+type Reader = ReadableStreamDefaultReader<unknown>
+
+/** Rejects when `unwanted` aborts. The source is ended then, also where it makes nothing for the moment. */
+export async function readUpTo(
+  source: ReadableStream<unknown>,
+  most: number,
+  unwanted: AbortSignal,
+): Promise<BoundedBody> {
+  const reader = source.getReader()
+  const forget = onAbort(unwanted, () => void reader.cancel(unwanted.reason).catch(() => {}))
+  try {
+    const chunks: Buffer[] = []
+    let bytes = 0
+    for (;;) {
+      const { value, done } = await reader.read()
+      unwanted.throwIfAborted()
+      if (done) return { state: 'whole', bytes: Buffer.concat(chunks) }
+      const chunk = bytesOf(value)
+      chunks.push(chunk)
+      bytes += chunk.length
+      if (bytes > most) return { state: 'large', stream: withRest(chunks, reader) }
+    }
+  } finally {
+    forget()
   }
 }
 
-/** No generator, which does not end its source if its reader has gone before the first chunk. */
-function rest(read: Buffer[], source: AsyncIterator<unknown>): AsyncIterableIterator<Buffer, void> {
-  return {
-    next: async () => {
-      const value = read.shift()
-      if (value !== undefined) return { value, done: false }
-      const found = await source.next()
-      return found.done === true ? { value: undefined, done: true } : { value: bytesOf(found.value), done: false }
+/** What was read, and then the rest. Its source ends with its reader, also where that goes before the first chunk. */
+function withRest(read: Buffer[], source: Reader): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    pull: async (controller) => {
+      const before = read.shift()
+      if (before !== undefined) {
+        controller.enqueue(before)
+        return
+      }
+      const { value, done } = await source.read()
+      if (done) controller.close()
+      else controller.enqueue(bytesOf(value))
     },
-    return: async () => {
-      await source.return?.()
-      return { value: undefined, done: true }
-    },
-    [Symbol.asyncIterator]() {
-      return this
-    },
-  }
+    cancel: (reason) => source.cancel(reason),
+  })
 }
 
 function bytesOf(chunk: unknown): Buffer {

@@ -1,5 +1,4 @@
 /** For Hono, and for frameworks that answer with a `Response` likewise: the response is read, stored, and answered. */
-import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
 import { type DoorRequest, type IdempotencyDoor, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
@@ -15,6 +14,8 @@ export interface IdempotentHonoContext {
     readonly raw?: Request
   }
   res: Response
+  /** Of Node's server, what a handler may write to past Hono: `outgoing`. */
+  readonly env?: unknown
   /** Whether it has a response. */
   readonly finalized: boolean
 }
@@ -28,26 +29,27 @@ export type HonoMiddleware = (
 export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
   return async (context, next) => {
     let handled = false
-    let isOvertaken = false
+    // Another response takes the place of what the handler makes.
+    const overtaken = new AbortController()
     const handle = async (): Promise<MadeResponse> => {
       // Hono would run its handler, and drop what that answers.
       if (context.finalized) throw new NotBegun()
       handled = true
       await next()
       // What is there now is what was answered instead of it.
-      if (isOvertaken) throw new Error('the handler of this request has ended after its request was answered')
-      const { made, response } = await readResponse(context.res, door.maxBody)
-      if (isOvertaken) leaveUnread(response)
+      overtaken.signal.throwIfAborted()
+      const { made, response } = await readResponse(context, door.maxBody, overtaken.signal)
+      if (overtaken.signal.aborted) leaveUnread(response)
       else replace(context, response)
       return made
     }
     const verdict = await door.judge(await describe(door, context), handle).catch((error: unknown) => {
-      isOvertaken = true
+      overtaken.abort(error)
       throw error
     })
     if (verdict.state === 'pass') await next()
     if (verdict.state !== 'answer') return undefined
-    isOvertaken = true
+    overtaken.abort()
     leaveUnread(context.res)
     const response = responseOf(verdict.response, verdict.replayed)
     // With the headers of middleware before this one, and none of a handler.
@@ -90,14 +92,25 @@ function bodyOf(req: IdempotentHonoContext['req']): Promise<ArrayBuffer> {
   return req.raw === undefined || req.raw.bodyUsed ? req.arrayBuffer() : req.raw.clone().arrayBuffer()
 }
 
+/** In the response to Node's server: the handler has written one to `context.env.outgoing`. */
+const ALREADY_SENT = 'x-hono-already-sent'
+
 /** What it is, and what to send instead of it, since it was read. */
-async function readResponse(read: Response, most: number): Promise<{ made: MadeResponse; response: Response }> {
+async function readResponse(
+  { res: read, env }: IdempotentHonoContext,
+  most: number,
+  unwanted: AbortSignal,
+): Promise<{ made: MadeResponse; response: Response }> {
   const { status, statusText, headers } = read
   const head = { status, headers: [...headers] }
+  if (headers.has(ALREADY_SENT)) {
+    const { outgoing } = (env ?? {}) as { readonly outgoing?: { readonly statusCode: number } }
+    return { made: { ...head, status: outgoing?.statusCode ?? status, body: undefined }, response: read }
+  }
   if (read.body === null) return { made: { ...head, body: Buffer.alloc(0) }, response: read }
-  const found = await readUpTo(read.body as unknown as AsyncIterable<unknown>, most)
-  const body = found.state === 'whole' ? found.bytes : Readable.toWeb(Readable.from(found.chunks()))
-  const response = new Response(body as ReadableStream, { status, statusText, headers })
+  const found = await readUpTo(read.body, most, unwanted)
+  const body = found.state === 'whole' ? new Uint8Array(found.bytes) : found.stream
+  const response = new Response(body, { status, statusText, headers })
   return { made: { ...head, body: found.state === 'whole' ? found.bytes : undefined }, response }
 }
 
