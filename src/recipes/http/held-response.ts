@@ -344,7 +344,8 @@ export class HeldResponse {
     if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
     const callback = callbackOf(given)
-    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function')
+    // Node takes what is false or 0 for no chunk, too.
+    if (Boolean(chunk) && typeof chunk !== 'function')
       this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
     if (this.hasOverflown) {
       if (callback !== undefined) this.#response.once('finish', callback)
