@@ -6,7 +6,7 @@ import { type OutgoingHttpHeader, type OutgoingHttpHeaders, type ServerResponse,
 import { type MadeResponse, pairsOf } from './exchange.ts'
 
 /** What is said of a body, and of no other. */
-export const HEADERS_OF_BODY: readonly string[] = [
+const HEADERS_OF_BODY: readonly string[] = [
   'content-disposition',
   'content-encoding',
   'content-language',
@@ -93,9 +93,19 @@ export function takeBackBody(response: ServerResponse, said: Head, before: Head)
   for (const name of HEADERS_OF_BODY) {
     const value = before.headers[name]
     if (bare(response.getHeader(name)) !== bare(said.headers[name])) continue
-    if (value === undefined) response.removeHeader(name)
+    if (value === undefined) removeHeader(response, name)
     else response.setHeader(name, value)
   }
+}
+
+/** Where it is not, Node would take it for forbidden: without a length, it would close a connection that is kept. */
+function removeHeader(response: ServerResponse, name: string): void {
+  if (response.hasHeader(name)) response.removeHeader(name)
+}
+
+/** Take back what was said of a body that does not come. */
+export function removeBody(response: ServerResponse): void {
+  for (const name of HEADERS_OF_BODY) removeHeader(response, name)
 }
 
 function bare(value: OutgoingHttpHeader | undefined): string | undefined {
