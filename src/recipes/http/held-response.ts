@@ -6,6 +6,7 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { ClientLeaving } from './client-leaving.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 import {
   checkStatus,
@@ -69,7 +70,6 @@ export class HeldResponse {
   /** What the handler has made of it, when it has ended. Rejects with what the handler has failed with instead. */
   readonly made: Promise<MadeResponse>
   readonly #response: ServerResponse
-  readonly #socket: IncomingMessage['socket']
   readonly #bounds: HoldBounds
   readonly #own: Functions
   readonly #chunks: Buffer[] = []
@@ -93,13 +93,14 @@ export class HeldResponse {
   #fail!: (error: unknown) => void
   /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
   #settleAsSent: Callback = () => {}
-  #isLeft = false
-  /** What becomes of one that is left. */
-  #atLeaving: Callback = () => this.#settleAsSent()
+  readonly #leaving: ClientLeaving
 
   constructor({ socket }: IncomingMessage, response: ServerResponse, bounds: HoldBounds) {
     this.#response = response
-    this.#socket = socket
+    this.#leaving = new ClientLeaving(response, socket, {
+      settle: () => this.#settleAsSent(),
+      fail: (error) => this.#fail(error),
+    })
     this.#bounds = bounds
     this.#before = headOf(response)
     const { write, end, writeHead, flushHeaders, destroy, emit } = response
@@ -132,7 +133,7 @@ export class HeldResponse {
 
   /** It goes out as it comes, and its client has gone. */
   get isLeft(): boolean {
-    return this.#isLeft
+    return this.#leaving.hasLeft
   }
 
   /** Its handler has cut its client off. */
@@ -154,16 +155,7 @@ export class HeldResponse {
    * done when that has ended it or has returned, and has failed when that does.
    */
   follow(work: Promise<unknown>): void {
-    this.#atLeaving = () => {}
-    const end = (verdict: Callback): void => {
-      this.#atLeaving = verdict
-      if (this.#isLeft) verdict()
-    }
-    const settle = (): void => this.#settleAsSent()
-    work.then(
-      () => end(settle),
-      (error: unknown) => end(isOfLeaving(error) ? settle : () => this.#fail(error)),
-    )
+    this.#leaving.follow(work)
   }
 
   /** Its handler has failed before it has ended it. */
@@ -247,7 +239,7 @@ export class HeldResponse {
     process.nextTick(() => {
       if (isHttp2(response)) response.emit('finish')
       if (this.#toldBefore.size === 0) response.emit('close')
-      else this.#tellOthers()
+      else this.#leaving.tell(() => this.#tellOthers())
     })
   }
 
@@ -270,14 +262,18 @@ export class HeldResponse {
    * `finish` of that as well, right before, and a stream stops at it in the same way.
    */
   #emit(given: readonly unknown[]): boolean {
-    const isOfClose = given[0] === 'close' || (given[0] === 'finish' && isHttp2(this.#response))
-    if (!isOfClose || this.hasOverflown) return this.#callOwn('emit', given)
+    const [event, source] = given
+    const response = this.#response
+    const isOfClose = event === 'close' || (event === 'finish' && isHttp2(response))
+    if (!isOfClose) this.#leaving.hear(event, source)
+    if (!isOfClose || (this.hasOverflown && response.writableEnded)) return this.#callOwn('emit', given)
+    if (this.hasOverflown) return this.#leaving.tell(() => this.#callOwn('emit', given))
     this.#hideClose()
     return true
   }
 
   #write(given: readonly unknown[]): boolean {
-    if (this.hasOverflown) return this.#callOwn('write', given)
+    if (this.hasOverflown) return this.#callOwn('write', this.#leaving.listening(given))
     if (this.isOver) return false
     this.#isWritten = true
     this.#makeWay()
@@ -313,20 +309,11 @@ export class HeldResponse {
   }
 
   #passOn(state: 'overflown' | 'let go', made: () => MadeResponse): void {
-    const socket = this.#socket
-    const leave = (): void => {
-      this.#isLeft = true
-      // What its handler does is known when it has been called.
-      queueMicrotask(() => this.#atLeaving())
-    }
     this.#settleAsSent = () => {
-      socket.off?.('close', leave)
+      this.#leaving.end()
       this.#settle(made())
     }
-    // Of the responses on a connection, Node tells only that whose turn it is of its close, and tells it once. What
-    // adapters of serverless platforms have in the place of a socket tells of nothing.
-    if (socket.destroyed) leave()
-    else socket.once?.('close', leave)
+    this.#leaving.begin()
     this.#state = state
     Reflect.deleteProperty(this.#response, 'headersSent')
     this.#tellClose()
@@ -416,7 +403,7 @@ export class HeldResponse {
   /** By the handler: where its client goes, Node does not call it. */
   #destroy(error: Error | undefined): ServerResponse {
     // It has no client to be cut off: that is no verdict.
-    if (this.#isLeft) return this.#callOwn('destroy', [error])
+    if (this.isLeft) return this.#callOwn('destroy', [error])
     if (!this.isOver && this.#state !== 'overflown') {
       this.#state = 'destroyed'
       this.#restore()
@@ -425,18 +412,6 @@ export class HeldResponse {
     this.#settleAsSent()
     return this.#callOwn('destroy', [error])
   }
-}
-
-/** Codes by which streams tell that what they write to has closed. */
-const CODES_OF_LEAVING: ReadonlySet<unknown> = new Set([
-  'ERR_STREAM_PREMATURE_CLOSE',
-  'ERR_STREAM_UNABLE_TO_PIPE',
-  'ERR_STREAM_DESTROYED',
-])
-
-/** Whether a handler has only been told that its client has left, by `pipeline()` for example. */
-function isOfLeaving(error: unknown): boolean {
-  return CODES_OF_LEAVING.has((error as { code?: unknown } | null | undefined)?.code)
 }
 
 function callbackOf(given: readonly unknown[]): Callback | undefined {
