@@ -14,8 +14,10 @@ import {
   headerPairs,
   headOf,
   isHttp2,
+  isSentByStream,
   madeOf,
   messageOf,
+  sentHeadOf,
   setHead,
   setMessage,
   takeBackBody,
@@ -168,7 +170,7 @@ export class HeldResponse {
   /** It is not for the framework: it goes out as it comes, and its end or that of its connection is heard of. */
   letGo(): void {
     if (this.#state !== 'held') return
-    this.#passOn('let go', () => madeOf(headOf(this.#response), undefined))
+    this.#passOn('let go', () => madeOf(sentHeadOf(this.#response), undefined))
     for (const chunk of this.#chunks.splice(0)) this.#callOwn('write', [chunk])
   }
 
@@ -265,14 +267,21 @@ export class HeldResponse {
     const [event, source] = given
     const response = this.#response
     const isOfClose = event === 'close' || (event === 'finish' && isHttp2(response))
-    if (!isOfClose) this.#leaving.hear(event, source)
+    if (isOfClose) this.#noticeSent()
+    else this.#leaving.hear(event, source)
     if (!isOfClose || (this.hasOverflown && response.writableEnded)) return this.#callOwn('emit', given)
     if (this.hasOverflown) return this.#leaving.tell(() => this.#callOwn('emit', given))
     this.#hideClose()
     return true
   }
 
+  /** By the stream of HTTP/2 that is under it: it goes out as it comes, and its close is its end. */
+  #noticeSent(): void {
+    if (this.#state === 'held' && isSentByStream(this.#response)) this.letGo()
+  }
+
   #write(given: readonly unknown[]): boolean {
+    this.#noticeSent()
     if (this.hasOverflown) return this.#callOwn('write', this.#leaving.listening(given))
     if (this.isOver) return false
     this.#isWritten = true
@@ -320,6 +329,7 @@ export class HeldResponse {
   }
 
   #end(given: readonly unknown[]): ServerResponse {
+    this.#noticeSent()
     if (this.isOver) return this.#response
     if (this.#state === 'let go') {
       this.#callOwn('end', given)
