@@ -22,6 +22,7 @@ import {
   setMessage,
   takeBackBody,
 } from './head.ts'
+import { HiddenClose } from './hidden-close.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
 export function isBegun(response: ServerResponse): boolean {
@@ -54,9 +55,6 @@ function endWith(response: ServerResponse, body: Buffer): void {
 
 type Callback = () => void
 
-/** What says that its connection has ended, to those who ask: a stream of Node that is piped into it stops then. */
-const CLOSED_FLAGS = ['destroyed', 'closed'] as const
-
 /** How far a response is held back. */
 export interface HoldBounds {
   /** How large a body is held back. */
@@ -87,10 +85,7 @@ export class HeldResponse {
   readonly #writeHeld = (...given: unknown[]): boolean => this.#write(given)
   #isCompleting = false
   #isWritten = false
-  /** Its connection has ended, and the handler has not been told: what its flags were. */
-  #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
-  /** They were told before it was held, and would count it twice. */
-  readonly #toldBefore: ReadonlySet<unknown>
+  readonly #close: HiddenClose
   #settle!: (made: MadeResponse) => void
   #fail!: (error: unknown) => void
   /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
@@ -119,8 +114,7 @@ export class HeldResponse {
       destroy: (error?: Error) => this.#destroy(error),
       emit: (...given: unknown[]) => this.#emit(given),
     })
-    this.#toldBefore = new Set(response.closed ? response.rawListeners('close') : [])
-    if (response.destroyed) this.#hideClose()
+    this.#close = new HiddenClose(response)
   }
 
   /** It is no longer that of the handler: ended, destroyed, or taken from it. */
@@ -221,33 +215,8 @@ export class HeldResponse {
     this.#tellClose()
   }
 
-  #hideClose(): void {
-    if (this.#closed !== undefined) return
-    const response = this.#response
-    const flags = CLOSED_FLAGS.filter((flag) => flag in response)
-    this.#closed = flags.map((flag) => [flag, Object.getOwnPropertyDescriptor(response, flag)])
-    for (const flag of flags)
-      Object.defineProperty(response, flag, { value: false, configurable: true, writable: true })
-  }
-
   #tellClose(): void {
-    if (this.#closed === undefined) return
-    const response = this.#response
-    for (const [flag, own] of this.#closed) {
-      Reflect.deleteProperty(response, flag)
-      if (own !== undefined) Object.defineProperty(response, flag, own)
-    }
-    this.#closed = undefined
-    process.nextTick(() => {
-      if (isHttp2(response)) response.emit('finish')
-      if (this.#toldBefore.size === 0) response.emit('close')
-      else this.#leaving.tell(() => this.#tellOthers())
-    })
-  }
-
-  #tellOthers(): void {
-    for (const listener of this.#response.rawListeners('close'))
-      if (!this.#toldBefore.has(listener)) Reflect.apply(listener, this.#response, [])
+    this.#close.show((tell) => this.#leaving.tell(tell))
   }
 
   #callBack(): void {
@@ -259,9 +228,8 @@ export class HeldResponse {
   }
 
   /**
-   * A stream that is piped into a response stops at its `close`, and never ends it then; and so does one that finds it
-   * closed. So the handler is told that its client has gone when it has made its response. Of HTTP/2, Node tells
-   * `finish` of that as well, right before, and a stream stops at it in the same way.
+   * The handler is told that its client has gone when it has made its response. Of HTTP/2, Node tells `finish` of that
+   * as well, right before, and a stream that is piped into it stops at it in the same way.
    */
   #emit(given: readonly unknown[]): boolean {
     const [event, source] = given
@@ -271,7 +239,7 @@ export class HeldResponse {
     else this.#leaving.hear(event, source)
     if (!isOfClose || (this.hasOverflown && response.writableEnded)) return this.#callOwn('emit', given)
     if (this.hasOverflown) return this.#leaving.tell(() => this.#callOwn('emit', given))
-    this.#hideClose()
+    this.#close.hide()
     return true
   }
 
@@ -342,8 +310,7 @@ export class HeldResponse {
     const [chunk, encoding] = given
     const callback = callbackOf(given)
     // Node takes what is false or 0 for no chunk, too.
-    if (Boolean(chunk) && typeof chunk !== 'function')
-      this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
+    if (chunk && typeof chunk !== 'function') this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
     if (this.hasOverflown) {
       if (callback !== undefined) this.#response.once('finish', callback)
       this.#callOwn('end', [])
