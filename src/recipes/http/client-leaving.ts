@@ -15,7 +15,7 @@ export interface Ends {
 }
 
 /** What is piped into a response. */
-interface Source {
+export interface Source {
   readonly errored?: unknown
 }
 
@@ -25,15 +25,16 @@ export class ClientLeaving {
   readonly #ends: Ends
   /** By these, its handler is told that its client has left. */
   readonly #errors = new WeakSet<object>()
-  readonly #sources = new Set<Source>()
+  readonly #sources: ReadonlySet<Source>
   readonly #hearClose = (): void => this.#leave()
   #state: 'not yet' | 'may leave' | 'left' | 'over' = 'not yet'
   /** What is called when its client has left and its handler has done its work. */
   #verdict: () => void
 
-  constructor(response: ServerResponse, socket: IncomingMessage['socket'], ends: Ends) {
+  constructor(response: ServerResponse, socket: IncomingMessage['socket'], sources: ReadonlySet<Source>, ends: Ends) {
     this.#response = response
     this.#socket = socket
+    this.#sources = sources
     this.#ends = ends
     this.#verdict = () => ends.settle()
   }
@@ -69,13 +70,6 @@ export class ClientLeaving {
       () => end(settle),
       (error: unknown) => end(() => (this.#isOfLeaving(error) ? settle() : fail(error))),
     )
-  }
-
-  /** An event of the response that is not about its end. */
-  hear(event: unknown, source: unknown): void {
-    if (event === 'pipe') this.#sources.add(source as Source)
-    // By `pipe()` itself, when it is told of the end.
-    if (event === 'unpipe' && !this.hasLeft) this.#sources.delete(source as Source)
   }
 
   /** `tell` says that the response has closed. In the midst of that, `pipeline()` destroys what is piped into it. */

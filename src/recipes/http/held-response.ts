@@ -6,7 +6,7 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { ClientLeaving } from './client-leaving.ts'
+import { ClientLeaving, type Source } from './client-leaving.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 import {
   checkStatus,
@@ -23,6 +23,7 @@ import {
   takeBackBody,
 } from './head.ts'
 import { HiddenClose } from './hidden-close.ts'
+import { quietWhenAnswered } from './late-handler.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
 export function isBegun(response: ServerResponse): boolean {
@@ -63,6 +64,11 @@ export interface HoldBounds {
   hasLost(): boolean
 }
 
+/** A stream that is piped into it. */
+interface Piped extends Source {
+  unpipe?(from: ServerResponse): unknown
+}
+
 /** What its handler calls, and the one that tells it of events. */
 type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'destroy' | 'emit'>
 
@@ -91,10 +97,11 @@ export class HeldResponse {
   /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
   #settleAsSent: Callback = () => {}
   readonly #leaving: ClientLeaving
+  readonly #piped = new Set<Piped>()
 
   constructor({ socket }: IncomingMessage, response: ServerResponse, bounds: HoldBounds) {
     this.#response = response
-    this.#leaving = new ClientLeaving(response, socket, {
+    this.#leaving = new ClientLeaving(response, socket, this.#piped, {
       settle: () => this.#settleAsSent(),
       fail: (error) => this.#fail(error),
     })
@@ -199,12 +206,14 @@ export class HeldResponse {
     this.#callBack()
   }
 
-  /** The response is as it was before the handler. */
+  /** The response is as it was before the handler, which may still work: another answer takes its place. */
   forget(): void {
     if (this.hasOverflown) return
     this.#state = 'forgotten'
+    for (const source of [...this.#piped]) source.unpipe?.(this.#response)
     this.#restore()
     if (!isBegun(this.#response)) setHead(this.#response, this.#before)
+    quietWhenAnswered(this.#response)
   }
 
   /** What middleware behind this one has wrapped around it goes, too: that belongs to the handler. */
@@ -236,7 +245,9 @@ export class HeldResponse {
     const response = this.#response
     const isOfClose = event === 'close' || (event === 'finish' && isHttp2(response))
     if (isOfClose) this.#noticeSent()
-    else this.#leaving.hear(event, source)
+    if (event === 'pipe') this.#piped.add(source as Piped)
+    // One that is unpiped by itself, when it is told of the close, is still of interest to that.
+    if (event === 'unpipe' && !this.isLeft) this.#piped.delete(source as Piped)
     if (!isOfClose || (this.hasOverflown && response.writableEnded)) return this.#callOwn('emit', given)
     if (this.hasOverflown) return this.#leaving.tell(() => this.#callOwn('emit', given))
     this.#close.hide()
