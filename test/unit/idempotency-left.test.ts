@@ -1,13 +1,14 @@
 /** Clients that leave while a response is on its way, as it comes or through hooks: its handler says how that ends. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createServer as createHttp2Server } from 'node:http2'
+import { connect } from 'node:net'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { finished, pipeline } from 'node:stream/promises'
 import fastify from 'fastify'
 import { describe, expect, test, vi } from 'vitest'
 import type { Idempotency } from '../../src/recipes/http/index.ts'
 import { ask, type Client, goWhen, keysOf, overHttp1, overHttp2, portOf, serving } from './idempotency-world.ts'
-import { gate } from './once-world.ts'
+import { gate, turns } from './once-world.ts'
 
 /** What it gets is what `keys.attempt()` takes, and the response, of which a part is on its way. */
 type Handler = (request: object, response: ServerResponse, socket: IncomingMessage['socket']) => Promise<unknown>
@@ -221,5 +222,29 @@ test('Fastify: an async handler sends its reply to a client that has gone, and a
   const port = await portOf(app.server)
   await goWhen(begun.opened, port)
   await expect.poll(() => ask(port)).toMatchObject({ status: 202, body: 'paid' })
+  expect(handled).toBe(1)
+})
+
+test('a response behind one that is not ended is stored when its client has gone', async () => {
+  const keys = keysOf()
+  const [begun, gone] = [gate(), gate()]
+  let handled = 0
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    handled += 1
+    request.socket.once('close', () => gone.open())
+    begun.open()
+    await gone.opened
+    await turns()
+    response.end('paid')
+  }
+  const port = await serving((request, response) => {
+    if (request.method === 'POST') keys.node(request, response, (() => handle(request, response)) as () => unknown)
+  })
+  const client = connect(port, '127.0.0.1')
+  client.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+  client.write('POST / HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n')
+  await begun.opened
+  client.destroy()
+  await expect.poll(() => ask(port)).toMatchObject({ status: 200, body: 'paid' })
   expect(handled).toBe(1)
 })

@@ -388,10 +388,15 @@ export class HeldResponse {
     return response
   }
 
-  /** By the handler: where its client goes, Node does not call it. */
+  /** By the handler, but for one case: of a client that goes, Node tells otherwise. */
   #destroy(error: Error | undefined): ServerResponse {
     // It has no client to be cut off: that is no verdict.
     if (this.isLeft) return this.#callOwn('destroy', [error])
+    if (isOfNode(this.#response, error)) {
+      const destroyed = this.#callOwn<ServerResponse>('destroy', [error])
+      if (!this.hasOverflown) this.#close.hide()
+      return destroyed
+    }
     if (!this.isOver && this.#state !== 'overflown') {
       this.#state = 'destroyed'
       this.#restore()
@@ -400,6 +405,11 @@ export class HeldResponse {
     this.#settleAsSent()
     return this.#callOwn('destroy', [error])
   }
+}
+
+/** Newer versions of Node destroy what waits behind another response when their connection closes. */
+function isOfNode({ socket }: ServerResponse, error: Error | undefined): boolean {
+  return socket === null && (error as NodeJS.ErrnoException | undefined)?.code === 'ECONNRESET'
 }
 
 function callbackOf(given: readonly unknown[]): Callback | undefined {
