@@ -244,6 +244,22 @@ test('node:http: a body of maxBody bytes is stored, also where it is much longer
   ])
 })
 
+test.each([false, 0, ''])('node:http: an end of %j has no body, as without a key, and is stored', async (nothing) => {
+  const keys = keysOf()
+  let handled = 0
+  const handle = (response: ServerResponse): void => {
+    handled += 1
+    response.statusCode = 201
+    response.end(nothing)
+  }
+  const port = await serving((request, response) => keys.node(request, response, () => handle(response)))
+  for (const replayed of [null, 'true']) {
+    const { status, body, headers } = await ask(port)
+    expect([status, body, headers.get('idempotent-replayed')]).toEqual([201, '', replayed])
+  }
+  expect(handled).toBe(1)
+})
+
 test.each<[string, Error]>([
   ['a lock that was lost', new LeaseLostError('stock', 7n, 'expired')],
   ['another key', new KeyReusedError('inner')],

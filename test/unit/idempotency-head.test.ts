@@ -98,6 +98,31 @@ test('node:http: what a broken handler has said of the body is not said of the 5
   warned.mockRestore()
 })
 
+describe('node:http: the length of an error is told, so that its connection can be kept as it says', () => {
+  const handlers: Readonly<Record<string, [length: string, handle: (response: ServerResponse) => unknown]>> = {
+    'of a handler that fails': ['0', () => Promise.reject(new Error('broken'))],
+    'that takes the place of a part of a body': [
+      '8',
+      (response) => {
+        response.write('pa')
+        response.statusCode = 402
+        response.end('declined')
+      },
+    ],
+  }
+  test.each(Object.keys(handlers))('%s', async (which) => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const [length, handle] = handlers[which] as (typeof handlers)[string]
+    const keys = keysOf()
+    const port = await serving((request, response) =>
+      keys.node(request, response, (() => handle(response)) as () => unknown),
+    )
+    const { headers } = await ask(port)
+    expect([headers.get('connection'), headers.get('content-length')]).toEqual(['keep-alive', length])
+    vi.restoreAllMocks()
+  })
+})
+
 test.each(['small', 'large'])('the callback of end() is called once, when the %s response was sent', async (size) => {
   const keys = keysOf()
   const closed = gate()

@@ -15,7 +15,7 @@ import fastify from 'fastify'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
-import { keysOf } from './idempotency-world.ts'
+import { type Client, keysOf, overHttp2, portOf } from './idempotency-world.ts'
 import { gate, locksOn } from './once-world.ts'
 
 const closing: (() => Promise<unknown>)[] = []
@@ -159,4 +159,72 @@ describe('a body is known by what comes after the head, and one that is empty is
       vi.restoreAllMocks()
     },
   )
+})
+
+describe('a response that its handler sends by the stream under it is told as it comes', () => {
+  type Stream = Http2ServerResponse['stream']
+  type Handler = (stream: Stream, response: Http2ServerResponse) => unknown
+  const fastifyOf =
+    (isHijacked: boolean) =>
+    async (handler: Handler): Promise<Client> => {
+      const app = fastify({ http2: true })
+      await app.register(keysOf().fastify as never)
+      app.post('/', async (_, reply) => {
+        if (isHijacked) reply.hijack()
+        const raw = reply.raw as unknown as Http2ServerResponse
+        await handler(raw.stream, raw)
+      })
+      await app.listen({ host: '127.0.0.1', port: 0 })
+      return overHttp2(await portOf(app.server as never))
+    }
+  const servers: Readonly<Record<string, (handler: Handler) => Promise<Client>>> = {
+    'node:http2': async (handler) => {
+      const keys = keysOf()
+      const guarded = (request: Http2ServerRequest, response: Http2ServerResponse): void =>
+        keys.node(request as never, response as never, () => void handler(response.stream, response))
+      return overHttp2(await portOf(createServer(guarded).listen(0, '127.0.0.1') as never))
+    },
+    Fastify: fastifyOf(false),
+    'Fastify, hijacked': fastifyOf(true),
+  }
+  const ways: Readonly<Record<string, (stream: Stream, status: number, response: Http2ServerResponse) => unknown>> = {
+    respond: (stream, status) => {
+      stream.respond({ ':status': status })
+      stream.end('// paid')
+    },
+    respondWithFile: (stream, status) => stream.respondWithFile(import.meta.filename, { ':status': status }),
+    'respond, and the response ends it': (stream, status, response) => {
+      stream.respond({ ':status': status })
+      response.end('// paid')
+    },
+  }
+  // A file is sent later, and Fastify sends a reply of its own before, unless it is told.
+  const cases = Object.keys(servers)
+    .flatMap((name) => Object.keys(ways).map((way) => [name, way] as const))
+    .filter(([name, way]) => name !== 'Fastify' || way !== 'respondWithFile')
+  const serve = async (name: string, way: string, statuses: readonly number[]) => {
+    const handled: number[] = []
+    const client = await servers[name]?.((stream, response) => {
+      const status = statuses[handled.length] as number
+      handled.push(status)
+      return ways[way]?.(stream, status, response)
+    })
+    return { client: client as Client, handled }
+  }
+
+  test.each(cases)('%s, %s: it was done, and is not kept', async (name, way) => {
+    const { client, handled } = await serve(name, way, [201])
+    expect(await client.ask()).toEqual({ status: 201, body: expect.stringMatching(/^\/[/*]/) })
+    await expect
+      .poll(() => client.ask())
+      .toEqual({ status: 409, body: expect.stringContaining('urn:holdfast:not-kept') })
+    expect(handled).toEqual([201])
+  })
+
+  test.each(cases)('%s, %s: one with a status of 503 is handled again', async (name, way) => {
+    const { client, handled } = await serve(name, way, [503, 201])
+    expect((await client.ask()).status).toBe(503)
+    await expect.poll(async () => (await client.ask()).status).toBe(201)
+    expect(handled).toEqual([503, 201])
+  })
 })

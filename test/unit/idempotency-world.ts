@@ -1,7 +1,9 @@
 /** Servers of a test for `idempotency()`, and what one client with one key is told. */
 import { once } from 'node:events'
 import { createServer, type RequestListener, type Server } from 'node:http'
+import { connect } from 'node:http2'
 import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { afterEach } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import {
@@ -14,7 +16,7 @@ import { closeAll, locksOn } from './once-world.ts'
 
 const closing: (() => Promise<unknown>)[] = []
 afterEach(async () => {
-  for (const close of closing.splice(0)) await close()
+  for (const close of closing.splice(0).reverse()) await close()
   await closeAll()
 })
 
@@ -26,7 +28,8 @@ export function keysOf(options: Partial<IdempotencyOptions> = {}): Idempotency {
 
 export async function portOf(server: Server): Promise<number> {
   closing.push(async () => {
-    server.closeAllConnections()
+    // One of HTTP/2 has no such function: its clients have closed their sessions.
+    server.closeAllConnections?.()
     server.close()
     await once(server, 'close')
   })
@@ -53,4 +56,36 @@ export async function goWhen(begun: Promise<unknown>, port: number): Promise<voi
   await begun
   leaving.abort()
   await asked
+}
+
+/** One client with one key. */
+export interface Client {
+  ask(): Promise<{ status: number; body: string }>
+  /** Asks until `begun`, and goes then. */
+  goWhen(begun: Promise<unknown>): Promise<void>
+}
+
+export const overHttp1 = (port: number): Client => ({
+  ask: () => ask(port),
+  goWhen: (begun) => goWhen(begun, port),
+})
+
+export function overHttp2(port: number): Client {
+  const session = connect(`http://127.0.0.1:${port}`)
+  closing.push(async () => session.destroy())
+  const request = () => session.request({ ':method': 'POST', 'idempotency-key': 'k' }, { endStream: true })
+  return {
+    async ask() {
+      const stream = request()
+      const [head] = (await once(stream, 'response')) as [Record<string, number>]
+      return { status: head[':status'] as number, body: await text(stream) }
+    },
+    async goWhen(begun) {
+      const stream = request().on('error', () => {})
+      await begun
+      stream.close(8)
+      // A server reads what it is sent in turn: by then it knows.
+      await new Promise((resolve) => void session.ping(resolve))
+    },
+  }
 }

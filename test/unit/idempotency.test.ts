@@ -347,6 +347,10 @@ test('wrong options are told at once', () => {
   const scope = (): string => ''
   expect(() => idempotency(locks, {} as IdempotencyOptions)).toThrow(/scope must be a function/)
   expect(() => idempotency(locks, { scope, maxBody: 1e6 })).toThrow(/maxBody must be a whole number from 0 to 45000/)
+  for (const name of ['Content-Length', 'transfer-encoding', 'connection', 'keep-alive', 'trailer', 'upgrade'])
+    expect(() => idempotency(locks, { scope, headers: ['etag', name] }), name).toThrow(
+      `headers must not name '${name}': it is set anew for each response`,
+    )
   const misspelt = { scope, requried: true } as IdempotencyOptions
   expect(() => idempotency(locks, misspelt)).toThrow(/unknown option 'requried' in idempotency\(\).*'required'/)
 })

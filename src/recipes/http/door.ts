@@ -66,7 +66,10 @@ export interface IdempotencyOptions extends OnceOptions {
    * files were not read into memory before is refused then (415): others under its key could not be told apart.
    */
   fingerprint?(request: IdempotentRequest): unknown
-  /** Which headers of the response are stored, besides its status and body. Never `set-cookie` unless you name it. */
+  /**
+   * Which headers of the response are stored, besides its status and body. Never `set-cookie` unless you name it. Those
+   * that say how it is sent (`content-length`, `connection`) are refused.
+   */
   readonly headers?: readonly string[]
   /** How large a body is stored, in bytes: 32,768 unless given, 45,000 at most. */
   readonly maxBody?: number
@@ -102,6 +105,8 @@ export const IDEMPOTENCY_OPTIONS: OptionNames<IdempotencyOptions> = {
 
 const DEFAULT_METHODS = ['POST', 'PATCH']
 const DEFAULT_HEADERS = ['content-type', 'content-encoding', 'content-language', 'etag', 'link', 'location']
+/** They say how one response goes over one connection. Of a replay, they would be wrong. */
+const HEADERS_OF_SENDING = ['connection', 'content-length', 'keep-alive', 'trailer', 'transfer-encoding', 'upgrade']
 const DEFAULT_BODY = 32_768
 const DEFAULT_HANDLER_TIMEOUT = '1h'
 /** In base64, and with all that belongs to it, it has to fit into a record. */
@@ -150,6 +155,9 @@ export class IdempotencyDoor {
       throw new TypeError(`scope must be a function that says whose request it is; got ${typeof scope}`)
     if (fingerprint !== undefined && typeof fingerprint !== 'function')
       throw new TypeError(`fingerprint must be a function of the request; got ${typeof fingerprint}`)
+    const refused = headers?.find((name) => HEADERS_OF_SENDING.includes(name.toLowerCase()))
+    if (refused !== undefined)
+      throw new TypeError(`headers must not name '${refused}': it is set anew for each response`)
     this.maxBody = maxBody ?? DEFAULT_BODY
     if (!Number.isSafeInteger(this.maxBody) || this.maxBody < 0 || this.maxBody > LARGEST_BODY)
       throw new RangeError(`maxBody must be a whole number from 0 to ${LARGEST_BODY}; got ${this.maxBody}`)

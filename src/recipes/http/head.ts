@@ -3,10 +3,11 @@
  * from it, put back into it, and given to `writeHead`.
  */
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, type ServerResponse, validateHeaderValue } from 'node:http'
+import type { Http2ServerResponse } from 'node:http2'
 import { type MadeResponse, pairsOf } from './exchange.ts'
 
 /** What is said of a body, and of no other. */
-export const HEADERS_OF_BODY: readonly string[] = [
+const HEADERS_OF_BODY: readonly string[] = [
   'content-disposition',
   'content-encoding',
   'content-language',
@@ -37,6 +38,15 @@ export function isHttp2(response: ServerResponse): boolean {
   return 'stream' in response
 }
 
+/** Whether its head was sent by the stream that is under it, and its end was not asked for: with HTTP/2 only. */
+export function isSentByStream(response: ServerResponse): boolean {
+  return isHttp2(response) && streamOf(response).headersSent && !response.writableEnded
+}
+
+function streamOf(response: ServerResponse): Http2ServerResponse['stream'] {
+  return (response as unknown as Http2ServerResponse).stream
+}
+
 /** HTTP/2 has none, and warns of those who ask. */
 export function messageOf(response: ServerResponse): string {
   return isHttp2(response) ? '' : response.statusMessage
@@ -57,6 +67,13 @@ export function headOf(response: ServerResponse): Head {
     message: messageOf(response),
     headers: Object.fromEntries(headers),
   }
+}
+
+/** As it was sent: by the stream that is under it, there is another one than the response has. */
+export function sentHeadOf(response: ServerResponse): Head {
+  const head = headOf(response)
+  const sent = isHttp2(response) ? streamOf(response).sentHeaders?.[':status'] : undefined
+  return sent === undefined ? head : { ...head, status: Number(sent) }
 }
 
 /** What is as it was is left alone: its name may have capitals. */
@@ -93,9 +110,19 @@ export function takeBackBody(response: ServerResponse, said: Head, before: Head)
   for (const name of HEADERS_OF_BODY) {
     const value = before.headers[name]
     if (bare(response.getHeader(name)) !== bare(said.headers[name])) continue
-    if (value === undefined) response.removeHeader(name)
+    if (value === undefined) removeHeader(response, name)
     else response.setHeader(name, value)
   }
+}
+
+/** Where it is not, Node would take it for forbidden: without a length, it would close a connection that is kept. */
+function removeHeader(response: ServerResponse, name: string): void {
+  if (response.hasHeader(name)) response.removeHeader(name)
+}
+
+/** Take back what was said of a body that does not come. */
+export function removeBody(response: ServerResponse): void {
+  for (const name of HEADERS_OF_BODY) removeHeader(response, name)
 }
 
 function bare(value: OutgoingHttpHeader | undefined): string | undefined {

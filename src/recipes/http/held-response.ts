@@ -6,6 +6,7 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { ClientLeaving, type Source } from './client-leaving.ts'
 import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 import {
   checkStatus,
@@ -13,12 +14,16 @@ import {
   headerPairs,
   headOf,
   isHttp2,
+  isSentByStream,
   madeOf,
   messageOf,
+  sentHeadOf,
   setHead,
   setMessage,
   takeBackBody,
 } from './head.ts'
+import { HiddenClose } from './hidden-close.ts'
+import { quietWhenAnswered } from './late-handler.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
 export function isBegun(response: ServerResponse): boolean {
@@ -51,15 +56,17 @@ function endWith(response: ServerResponse, body: Buffer): void {
 
 type Callback = () => void
 
-/** What says that its connection has ended, to those who ask: a stream of Node that is piped into it stops then. */
-const CLOSED_FLAGS = ['destroyed', 'closed'] as const
-
 /** How far a response is held back. */
 export interface HoldBounds {
   /** How large a body is held back. */
   readonly most: number
   /** Whether another execution may have taken the place of this one: then a larger one waits for the verdict, too. */
   hasLost(): boolean
+}
+
+/** A stream that is piped into it. */
+interface Piped extends Source {
+  unpipe?(from: ServerResponse): unknown
 }
 
 /** What its handler calls, and the one that tells it of events. */
@@ -69,7 +76,6 @@ export class HeldResponse {
   /** What the handler has made of it, when it has ended. Rejects with what the handler has failed with instead. */
   readonly made: Promise<MadeResponse>
   readonly #response: ServerResponse
-  readonly #socket: IncomingMessage['socket']
   readonly #bounds: HoldBounds
   readonly #own: Functions
   readonly #chunks: Buffer[] = []
@@ -85,21 +91,20 @@ export class HeldResponse {
   readonly #writeHeld = (...given: unknown[]): boolean => this.#write(given)
   #isCompleting = false
   #isWritten = false
-  /** Its connection has ended, and the handler has not been told: what its flags were. */
-  #closed: readonly (readonly [flag: string, own: PropertyDescriptor | undefined])[] | undefined
-  /** They were told before it was held, and would count it twice. */
-  readonly #toldBefore: ReadonlySet<unknown>
+  readonly #close: HiddenClose
   #settle!: (made: MadeResponse) => void
   #fail!: (error: unknown) => void
   /** Of one that goes out as it comes: it counts as done, and cannot be stored. */
   #settleAsSent: Callback = () => {}
-  #isLeft = false
-  /** What becomes of one that is left. */
-  #atLeaving: Callback = () => this.#settleAsSent()
+  readonly #leaving: ClientLeaving
+  readonly #piped = new Set<Piped>()
 
   constructor({ socket }: IncomingMessage, response: ServerResponse, bounds: HoldBounds) {
     this.#response = response
-    this.#socket = socket
+    this.#leaving = new ClientLeaving(response, socket, this.#piped, {
+      settle: () => this.#settleAsSent(),
+      fail: (error) => this.#fail(error),
+    })
     this.#bounds = bounds
     this.#before = headOf(response)
     const { write, end, writeHead, flushHeaders, destroy, emit } = response
@@ -116,8 +121,7 @@ export class HeldResponse {
       destroy: (error?: Error) => this.#destroy(error),
       emit: (...given: unknown[]) => this.#emit(given),
     })
-    this.#toldBefore = new Set(response.closed ? response.rawListeners('close') : [])
-    if (response.destroyed) this.#hideClose()
+    this.#close = new HiddenClose(response)
   }
 
   /** It is no longer that of the handler: ended, destroyed, or taken from it. */
@@ -132,7 +136,7 @@ export class HeldResponse {
 
   /** It goes out as it comes, and its client has gone. */
   get isLeft(): boolean {
-    return this.#isLeft
+    return this.#leaving.hasLeft
   }
 
   /** Its handler has cut its client off. */
@@ -154,16 +158,7 @@ export class HeldResponse {
    * done when that has ended it or has returned, and has failed when that does.
    */
   follow(work: Promise<unknown>): void {
-    this.#atLeaving = () => {}
-    const end = (verdict: Callback): void => {
-      this.#atLeaving = verdict
-      if (this.#isLeft) verdict()
-    }
-    const settle = (): void => this.#settleAsSent()
-    work.then(
-      () => end(settle),
-      (error: unknown) => end(isOfLeaving(error) ? settle : () => this.#fail(error)),
-    )
+    this.#leaving.follow(work)
   }
 
   /** Its handler has failed before it has ended it. */
@@ -176,7 +171,7 @@ export class HeldResponse {
   /** It is not for the framework: it goes out as it comes, and its end or that of its connection is heard of. */
   letGo(): void {
     if (this.#state !== 'held') return
-    this.#passOn('let go', () => madeOf(headOf(this.#response), undefined))
+    this.#passOn('let go', () => madeOf(sentHeadOf(this.#response), undefined))
     for (const chunk of this.#chunks.splice(0)) this.#callOwn('write', [chunk])
   }
 
@@ -211,12 +206,14 @@ export class HeldResponse {
     this.#callBack()
   }
 
-  /** The response is as it was before the handler. */
+  /** The response is as it was before the handler, which may still work: another answer takes its place. */
   forget(): void {
     if (this.hasOverflown) return
     this.#state = 'forgotten'
+    for (const source of [...this.#piped]) source.unpipe?.(this.#response)
     this.#restore()
     if (!isBegun(this.#response)) setHead(this.#response, this.#before)
+    quietWhenAnswered(this.#response)
   }
 
   /** What middleware behind this one has wrapped around it goes, too: that belongs to the handler. */
@@ -227,33 +224,8 @@ export class HeldResponse {
     this.#tellClose()
   }
 
-  #hideClose(): void {
-    if (this.#closed !== undefined) return
-    const response = this.#response
-    const flags = CLOSED_FLAGS.filter((flag) => flag in response)
-    this.#closed = flags.map((flag) => [flag, Object.getOwnPropertyDescriptor(response, flag)])
-    for (const flag of flags)
-      Object.defineProperty(response, flag, { value: false, configurable: true, writable: true })
-  }
-
   #tellClose(): void {
-    if (this.#closed === undefined) return
-    const response = this.#response
-    for (const [flag, own] of this.#closed) {
-      Reflect.deleteProperty(response, flag)
-      if (own !== undefined) Object.defineProperty(response, flag, own)
-    }
-    this.#closed = undefined
-    process.nextTick(() => {
-      if (isHttp2(response)) response.emit('finish')
-      if (this.#toldBefore.size === 0) response.emit('close')
-      else this.#tellOthers()
-    })
-  }
-
-  #tellOthers(): void {
-    for (const listener of this.#response.rawListeners('close'))
-      if (!this.#toldBefore.has(listener)) Reflect.apply(listener, this.#response, [])
+    this.#close.show((tell) => this.#leaving.tell(tell))
   }
 
   #callBack(): void {
@@ -265,19 +237,31 @@ export class HeldResponse {
   }
 
   /**
-   * A stream that is piped into a response stops at its `close`, and never ends it then; and so does one that finds it
-   * closed. So the handler is told that its client has gone when it has made its response. Of HTTP/2, Node tells
-   * `finish` of that as well, right before, and a stream stops at it in the same way.
+   * The handler is told that its client has gone when it has made its response. Of HTTP/2, Node tells `finish` of that
+   * as well, right before, and a stream that is piped into it stops at it in the same way.
    */
   #emit(given: readonly unknown[]): boolean {
-    const isOfClose = given[0] === 'close' || (given[0] === 'finish' && isHttp2(this.#response))
-    if (!isOfClose || this.hasOverflown) return this.#callOwn('emit', given)
-    this.#hideClose()
+    const [event, source] = given
+    const response = this.#response
+    const isOfClose = event === 'close' || (event === 'finish' && isHttp2(response))
+    if (isOfClose) this.#noticeSent()
+    if (event === 'pipe') this.#piped.add(source as Piped)
+    // One that is unpiped by itself, when it is told of the close, is still of interest to that.
+    if (event === 'unpipe' && !this.isLeft) this.#piped.delete(source as Piped)
+    if (!isOfClose || (this.hasOverflown && response.writableEnded)) return this.#callOwn('emit', given)
+    if (this.hasOverflown) return this.#leaving.tell(() => this.#callOwn('emit', given))
+    this.#close.hide()
     return true
   }
 
+  /** By the stream of HTTP/2 that is under it: it goes out as it comes, and its close is its end. */
+  #noticeSent(): void {
+    if (this.#state === 'held' && isSentByStream(this.#response)) this.letGo()
+  }
+
   #write(given: readonly unknown[]): boolean {
-    if (this.hasOverflown) return this.#callOwn('write', given)
+    this.#noticeSent()
+    if (this.hasOverflown) return this.#callOwn('write', this.#leaving.listening(given))
     if (this.isOver) return false
     this.#isWritten = true
     this.#makeWay()
@@ -313,26 +297,18 @@ export class HeldResponse {
   }
 
   #passOn(state: 'overflown' | 'let go', made: () => MadeResponse): void {
-    const socket = this.#socket
-    const leave = (): void => {
-      this.#isLeft = true
-      // What its handler does is known when it has been called.
-      queueMicrotask(() => this.#atLeaving())
-    }
     this.#settleAsSent = () => {
-      socket.off?.('close', leave)
+      this.#leaving.end()
       this.#settle(made())
     }
-    // Of the responses on a connection, Node tells only that whose turn it is of its close, and tells it once. What
-    // adapters of serverless platforms have in the place of a socket tells of nothing.
-    if (socket.destroyed) leave()
-    else socket.once?.('close', leave)
+    this.#leaving.begin()
     this.#state = state
     Reflect.deleteProperty(this.#response, 'headersSent')
     this.#tellClose()
   }
 
   #end(given: readonly unknown[]): ServerResponse {
+    this.#noticeSent()
     if (this.isOver) return this.#response
     if (this.#state === 'let go') {
       this.#callOwn('end', given)
@@ -344,8 +320,8 @@ export class HeldResponse {
     if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
     const callback = callbackOf(given)
-    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function')
-      this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
+    // Node takes what is false or 0 for no chunk, too.
+    if (chunk && typeof chunk !== 'function') this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
     if (this.hasOverflown) {
       if (callback !== undefined) this.#response.once('finish', callback)
       this.#callOwn('end', [])
@@ -412,10 +388,15 @@ export class HeldResponse {
     return response
   }
 
-  /** By the handler: where its client goes, Node does not call it. */
+  /** By the handler, but for one case: of a client that goes, Node tells otherwise. */
   #destroy(error: Error | undefined): ServerResponse {
     // It has no client to be cut off: that is no verdict.
-    if (this.#isLeft) return this.#callOwn('destroy', [error])
+    if (this.isLeft) return this.#callOwn('destroy', [error])
+    if (isOfNode(this.#response, error)) {
+      const destroyed = this.#callOwn<ServerResponse>('destroy', [error])
+      if (!this.hasOverflown) this.#close.hide()
+      return destroyed
+    }
     if (!this.isOver && this.#state !== 'overflown') {
       this.#state = 'destroyed'
       this.#restore()
@@ -426,16 +407,9 @@ export class HeldResponse {
   }
 }
 
-/** Codes by which streams tell that what they write to has closed. */
-const CODES_OF_LEAVING: ReadonlySet<unknown> = new Set([
-  'ERR_STREAM_PREMATURE_CLOSE',
-  'ERR_STREAM_UNABLE_TO_PIPE',
-  'ERR_STREAM_DESTROYED',
-])
-
-/** Whether a handler has only been told that its client has left, by `pipeline()` for example. */
-function isOfLeaving(error: unknown): boolean {
-  return CODES_OF_LEAVING.has((error as { code?: unknown } | null | undefined)?.code)
+/** Newer versions of Node destroy what waits behind another response when their connection closes. */
+function isOfNode({ socket }: ServerResponse, error: Error | undefined): boolean {
+  return socket === null && (error as NodeJS.ErrnoException | undefined)?.code === 'ECONNRESET'
 }
 
 function callbackOf(given: readonly unknown[]): Callback | undefined {

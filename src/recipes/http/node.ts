@@ -4,7 +4,7 @@ import type { Http2ServerRequest } from 'node:http2'
 import { thrownText } from '../../core/thrown.ts'
 import { type DoorRequest, type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import type { MadeResponse } from './exchange.ts'
-import { HEADERS_OF_BODY } from './head.ts'
+import { removeBody } from './head.ts'
 import { HeldResponse, isBegun, send } from './held-response.ts'
 
 /** Middleware of Express, and of whatever has its shape. */
@@ -83,7 +83,7 @@ export function answer500(response: ServerResponse, error: unknown): void {
       // What it was may be what could not be sent.
       response.statusMessage = ''
       // Its handler may have said these of a body that does not come.
-      for (const name of HEADERS_OF_BODY) response.removeHeader(name)
+      removeBody(response)
       response.end()
       return
     }
