@@ -2,7 +2,7 @@
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Found, RecordStore } from '../../store/record-store.ts'
-import { type CacheRecord, type CacheVerdict, judge } from './record.ts'
+import { type CacheRecord, type CacheVerdict, judge, type ValueRecord } from './record.ts'
 import { bytesOf, labelled, type ValueStore, valueKeyOf } from './values.ts'
 
 /** What was found under a key, and what it is good for. */
@@ -63,8 +63,8 @@ export class CacheBackend {
   }
 
   /** What a record has inside of it: the value, unless that is put beside it, where `put` has to be called first. */
-  inside(bytes: Uint8Array): Uint8Array {
-    return this.#spec.values === undefined ? bytes : new Uint8Array(0)
+  inside(bytes: Uint8Array): Pick<ValueRecord, 'bytes' | 'outside'> {
+    return this.#spec.values === undefined ? { bytes } : { bytes: new Uint8Array(0), outside: true }
   }
 
   /** Put the value into the key-value store, if there is one. It does not count before the record says so. */
@@ -87,8 +87,11 @@ export class CacheBackend {
   }
 
   #look(found: Found<CacheRecord>, askedAt: number): CacheLook {
-    const { early, fraction } = this.#spec
-    return { found, verdict: judge(found, early, fraction), askedAt }
+    const { values, early, fraction } = this.#spec
+    const isElsewhere = values === undefined && found.value?.is === 'value' && found.value.outside === true
+    // To serve the bytes of such a record would be to serve `undefined`: that is what no bytes at all are, as JSON.
+    const seen = isElsewhere ? withBytes(found, undefined) : found
+    return { found: seen, verdict: judge(seen, early, fraction), askedAt }
   }
 }
 

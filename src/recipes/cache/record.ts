@@ -42,7 +42,9 @@ export interface ValueRecord extends CommonCacheRecord {
   readonly failure?: StoredFailure
   /** For how long the record is kept beyond its value: a refresh replaces it by its version, and may take longer. */
   readonly spareMs: number
-  /** The value. Empty where it is in a key-value store of the user. */
+  /** The value is in a key-value store of the user. A process that was not given that store has no value here. */
+  readonly outside?: true
+  /** The value. Empty where it is outside. */
   readonly bytes: Uint8Array
 }
 
