@@ -165,6 +165,44 @@ describe('a tick that comes while the job runs', () => {
     ).toEqual([])
   })
 
+  describe('queue: when the run that it waits for has died with its host', () => {
+    const runs: string[] = []
+    const add = (host: CronHost, dies = false): void =>
+      host.jobs.add('job', '0 * * * *', { overlap: 'queue' }, (run) => {
+        runs.push(described(world.time(), run))
+        return dies ? new Promise(() => {}) : undefined
+      })
+
+    beforeEach(() => {
+      runs.length = 0
+    })
+
+    test('is not run hours later, by any of the hosts that come together then', async () => {
+      const first = world.host()
+      add(first, true)
+      await world.clock.advance('90m')
+      first.die()
+      await world.clock.advance('180m')
+      add(world.host())
+      add(world.host())
+      await world.clock.advance('10m')
+      expect(runs).toEqual(['13:00:00 13:00:00'])
+      await world.clock.advance('30m')
+      expect(runs).toEqual(['13:00:00 13:00:00', '17:00:00 17:00:00 missed 3'])
+    })
+
+    test('is run by a host that has stood behind that run all the time', async () => {
+      const [first, other] = [world.host(), world.host()]
+      add(first, true)
+      await world.clock.advance('61m')
+      add(other)
+      await world.clock.advance('89m')
+      first.die()
+      await world.clock.advance('1m')
+      expect(runs).toEqual(['13:00:00 13:00:00', expect.stringMatching(/^14:30:\d\d 14:00:00$/)])
+    })
+  })
+
   test('queue: a single host does it, too, and a tick that waited for long is not late', async () => {
     const runs: string[] = []
     const done = gate()

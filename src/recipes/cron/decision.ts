@@ -31,6 +31,8 @@ export interface Situation {
   readonly mark: number
   /** The server's time. */
   readonly now: number
+  /** The last run has died, nobody knows when: it has no ending, and the line was not held by it when a host came. */
+  readonly died?: boolean
 }
 
 /** `again`: a tick whose run did not end; its attempt is higher than 1. */
@@ -88,12 +90,13 @@ export function isLeftBehind(policy: JobPolicy, { record, now }: Situation): boo
 function dueTicks(
   schedule: Schedule,
   { overlap, graceMs }: JobPolicy,
-  { mark, now }: Situation,
+  { mark, now, died = false }: Situation,
   last: StoredRun | undefined,
 ): readonly number[] {
   let oldest = now - graceMs
-  // A tick that waits for the end of a run is late only once that run has ended.
-  if (overlap === 'queue' && last !== undefined) {
+  // A tick that waits for the end of a run is late only once that run has ended. One that goes on, or has died while
+  // this host stood behind it, ends now. After an outage of hours, no tick has waited for a run that died before it.
+  if (overlap === 'queue' && last !== undefined && !(died && last.outcome === undefined)) {
     const endedAt = last.endedAt ?? now
     if (now - endedAt <= graceMs) oldest = Math.min(oldest, last.startedAt)
   }
