@@ -165,6 +165,42 @@ describe('a tick that comes while the job runs', () => {
     ).toEqual([])
   })
 
+  /** Two hosts come after an outage of three ticks, which they are to run one after the other. */
+  async function catchUp(workMs: number): Promise<string[]> {
+    const runs: string[] = []
+    const add = (host: CronHost): void =>
+      host.jobs.add('job', '* * * * *', { overlap: 'replace', missed: 'all' }, async (run) => {
+        const done = gate()
+        const timer = world.clock.timer(workMs, done.open)
+        run.signal.addEventListener('abort', done.open)
+        await done.opened
+        timer.cancel()
+        runs.push(described(`${world.time()}${run.signal.aborted ? ' aborted' : ''}`, run))
+        run.signal.throwIfAborted()
+      })
+    const first = world.host()
+    add(first)
+    await first.jobs.close()
+    await world.clock.advance('190s')
+    add(world.host())
+    add(world.host())
+    await world.clock.advance('100s')
+    return runs
+  }
+
+  test('replace, all: those that were missed do not replace each other', async () => {
+    expect(await catchUp(10_000)).toEqual([
+      '12:03:20 12:01:00',
+      '12:03:30 12:02:00',
+      '12:03:40 12:03:00',
+      '12:04:10 12:04:00',
+    ])
+  })
+
+  test('replace, all: one that was missed is replaced when a tick comes, by the next one in order', async () => {
+    expect(await catchUp(10_000_000)).toEqual(['12:04:00 aborted 12:01:00'])
+  })
+
   describe('queue: when the run that it waits for has died with its host', () => {
     const runs: string[] = []
     const add = (host: CronHost, dies = false): void =>

@@ -198,8 +198,9 @@ export class CronJob<Result> {
 
   /** Decide before the line is held. A run that is to be replaced is told to go. */
   async #decideAhead(found: Found<JobRecord>): Promise<CronDecision> {
+    const { schedule, policy } = this.spec
     const decision = this.#decide(found)
-    const replaced = runToReplace(this.spec.policy, decision, found.value)
+    const replaced = runToReplace(schedule, policy, this.#situation(found), decision)
     if (replaced !== undefined && replaced.token !== null) {
       this.#replaced = replaced.id
       await this.#locks.evict(this.key, BigInt(replaced.token))

@@ -110,13 +110,16 @@ function dueTicks(
   return due.filter((tick) => tick <= startedAt || tick > endedAt)
 }
 
-/** The run that goes on, as far as is known, and that a tick which is due is to replace. */
+/** The run that goes on, as far as is known, and that is to be replaced, since a tick has come after it had begun. */
 export function runToReplace(
+  schedule: Schedule,
   policy: JobPolicy,
+  { record, now }: Situation,
   decision: CronDecision,
-  record: JobRecord | undefined,
 ): StoredRun | undefined {
   const last = record?.runs[0]
   if (policy.overlap !== 'replace' || decision.step === 'nothing' || decision.again) return undefined
-  return last?.outcome === undefined ? last : undefined
+  if (last === undefined || last.outcome !== undefined) return undefined
+  // Hosts that catch up (`missed: 'all'`) do not replace each other's runs by ticks that are as old as those.
+  return schedule.newest(last.startedAt, now, 1).length > 0 ? last : undefined
 }
