@@ -130,6 +130,39 @@ describe('a tick that comes while the job runs', () => {
     expect(await longRun('skip')).toEqual(['12:01:00 12:01:00', 'end 12:03:30', '12:04:00 12:04:00 missed 2'])
   })
 
+  test.each(['done', 'failed', 'stopped'] as const)(
+    'skip, all: is not run later either, after others that were missed, when that run was %s',
+    async (outcome) => {
+      const runs: string[] = []
+      let first = true
+      const add = (host: CronHost): void =>
+        host.jobs.add('job', '* * * * *', { missed: 'all' }, async (run) => {
+          runs.push(described(world.time(), run))
+          if (!first) return
+          first = false
+          const ended = gate()
+          world.clock.timer(60_000, ended.open)
+          run.signal.addEventListener('abort', ended.open)
+          await ended.opened
+          if (outcome !== 'done') throw new Error('as it was told to')
+        })
+      const before = world.host()
+      add(before)
+      await before.jobs.close()
+      await world.clock.advance('190s')
+      const host = world.host()
+      add(host)
+      await world.clock.advance('55s')
+      // A deployment: the one that goes on is another host.
+      const stopped = outcome === 'stopped' ? host.jobs.close() : undefined
+      if (outcome === 'stopped') add(world.host())
+      await world.clock.advance('60s')
+      await stopped
+      expect(runs.map((run) => run.slice(9))).toEqual(['12:01:00', '12:02:00', '12:03:00', '12:05:00 missed 1'])
+      expect((await historyOf(host, 'job')).at(-1)?.outcome).toBe(outcome)
+    },
+  )
+
   test('queue: is run when that run has ended; of several, the last one', async () => {
     expect(await longRun('queue')).toEqual([
       '12:01:00 12:01:00',
