@@ -247,6 +247,37 @@ describe('after a crash', () => {
     expect(late).toEqual({ state: 'already', generation: 1 })
   })
 
+  test('a failure to tell readers is no success: the caller gets it, though the upload is published', async () => {
+    const locks = locksOn(memory())
+    const failing = replace(locks, KEY, { upload: 'u' }, (turn) =>
+      turn.publish(null, () => Promise.reject(new Error('the bucket is down'))),
+    )
+    await expect(failing).rejects.toThrow('the bucket is down')
+    expect(await publishedUpload(locks, KEY)).toEqual({ generation: 1, upload: 'u' })
+  })
+
+  test('the work can tell readers again, unless they are on a newer list', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    const told: number[] = []
+    const twice = (between: () => unknown) =>
+      replace(locks, KEY, {}, async (turn) => {
+        const failing = turn.publish(null, () => Promise.reject(new Error('the bucket is down')))
+        await expect(failing).rejects.toThrow('the bucket is down')
+        await between()
+        await turn.publish(null, (generation) => told.push(generation))
+      })
+    expect(await twice(() => {})).toMatchObject({ state: 'published', generation: 1 })
+    let newer: Promise<unknown> | undefined
+    const overtaken = twice(() => {
+      newer = replace(locks, KEY, {}, members.upload([['newer']]))
+      return turns()
+    })
+    await expect(overtaken).rejects.toThrow(SupersededError)
+    await newer
+    expect(told).toEqual([1])
+  })
+
   test('an upload without an id is given up, and its rows are waste', async () => {
     const locks = locksOn(memory())
     const members = new Members()

@@ -182,8 +182,10 @@ export class Upload<Value> {
     try {
       value = await this.#work(turn)
     } catch (error) {
-      if (await this.#isPublished(turn, live)) return { state: 'already', generation }
-      throw told(turn.lossError, error)
+      const published = await this.#isPublished(turn, live)
+      if (published && !turn.flipFailed) return { state: 'already', generation }
+      // Readers were not told of what is published: that is what the caller has to know.
+      throw published ? error : told(turn.lossError, error)
     } finally {
       turn.close()
     }

@@ -50,7 +50,8 @@ export interface Turn {
   batch<Value>(transaction: unknown, work: () => Promise<Value> | Value): Promise<Value | undefined>
   /**
    * The last step: from the commit on, this is what readers see. `flip` tells them: it writes the generation where your
-   * readers look for it, in the same transaction. Rejects with `SupersededError`; roll back then.
+   * readers look for it, in the same transaction. Rejects with `SupersededError`; roll back then. Without a transaction
+   * (`null`), what `flip` throws undoes nothing: call `publish` again to have it called again.
    */
   publish(transaction: unknown, flip?: (generation: number) => unknown): Promise<void>
 }
@@ -79,6 +80,8 @@ export class ReplaceTurn implements Turn {
   #resuming: 'not asked for' | 'going on' | 'done' = 'not asked for'
   /** `publish` was called. What is stored tells what has become of it. */
   publishing = false
+  /** `flip` has thrown, or has not returned. Without a transaction, the upload is published all the same. */
+  flipFailed = false
 
   constructor(spec: TurnSpec) {
     this.#spec = spec
@@ -153,10 +156,14 @@ export class ReplaceTurn implements Turn {
       throw new TypeError(`an upload of '${this.key}' is published when turn.resume() has gone through all batches`)
     const decide: Decide = (record) => publishUpload(record, this.#spec.live, this.#given)
     this.publishing = true
-    // If it is published already, `flip` is not called again: readers may be on a newer one.
-    if (!(await this.#isWorthTrying(transaction, decide))) return
+    // If it is published already, and readers were told, `flip` is not called again: they may be on a newer one.
+    const isFirst = await this.#isWorthTrying(transaction, decide)
+    const isFlippedAgain = this.flipFailed && this.#known.record.published?.generation === this.generation
     // The record first: a turn that is refused tells readers nothing.
-    if (await this.#change(transaction, decide)) await flip(this.generation)
+    if (!(isFirst ? await this.#change(transaction, decide) : isFlippedAgain)) return
+    this.flipFailed = true
+    await flip(this.generation)
+    this.flipFailed = false
   }
 
   /** The work has ended. */
