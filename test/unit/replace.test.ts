@@ -1,6 +1,6 @@
 /** `replace` on the memory engine: who may write, what readers see, and what becomes of crashes. */
 import { afterEach, describe, expect, test } from 'vitest'
-import { LeaseLostError } from '../../src/core/errors.ts'
+import { AcquireTimeoutError, LeaseLostError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import {
   InProgressError,
@@ -162,6 +162,50 @@ test('one that waits gives way to one that wins and came after it', async () => 
   await expect(first.result).rejects.toThrow(SupersededError)
   await winner
   expect(members.seen).toEqual(['winner'])
+})
+
+test('one that waits does not give way to one that wins and came before it', async () => {
+  const { of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  const turn = await first.turn
+  // It is accepted, and learns of that when the next one stands in line.
+  of(1).answerDelay = () => 60
+  const winner = replace(of(1).locks, KEY, { upload: 'winner' }, members.upload([['winner']]))
+  winner.catch(() => {})
+  await turns()
+  const waiting = replace(of(2).locks, KEY, { newest: 'waits' }, members.upload([['waiting']]))
+  waiting.catch(() => {})
+  await turns(100)
+  expect(turn.signal.aborted, 'those in the line were evicted').toBe(true)
+  first.goOn()
+  expect(await waiting).toMatchObject({ state: 'published' })
+  await Promise.allSettled([first.result, winner])
+  expect(members.seen).toEqual(['waiting'])
+})
+
+test('one that stands in line again waits for no longer than it was told to', async () => {
+  const { clock, of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  of(1).answerDelay = () => 60
+  const winner = replace(of(1).locks, KEY, {}, members.upload([['winner']]))
+  winner.catch(() => {})
+  await turns()
+  const waiting = replace(of(2).locks, KEY, { newest: 'waits', wait: '2s' }, members.upload([['waiting']]))
+  waiting.catch(() => {})
+  await turns(10)
+  await clock.advance('1s')
+  await turns(100)
+  // It stands there again, for a second.
+  await clock.advance('900ms')
+  const early = await Promise.race([waiting.catch(() => 'refused'), turns().then(() => 'waits')])
+  await clock.advance('200ms')
+  await expect(waiting).rejects.toThrow(AcquireTimeoutError)
+  expect(early).toBe('waits')
+  first.goOn()
+  await Promise.allSettled([first.result, winner])
 })
 
 test('the newest fails: at once, and the one that is going on is not disturbed', async () => {
