@@ -18,6 +18,10 @@ export interface CacheLook {
 
 export interface CacheBackendSpec {
   readonly records: RecordStore<CacheRecord>
+  /** The name of the engine that keeps them, for error messages. */
+  readonly engine: string
+  /** The name of the cache. */
+  readonly name: string
   readonly values: ValueStore | undefined
   readonly clock: Clock
   /** The factor of XFetch (record.ts). */
@@ -42,7 +46,7 @@ export class CacheBackend {
     const { records, values, clock, repeatMs } = this.#spec
     const askedAt = clock.now()
     if (values !== undefined) return this.#lookAtBoth(values, recordKey, askedAt)
-    return records.get(recordKey, repeatMs).then((found) => this.#look(found, askedAt))
+    return records.get(recordKey, repeatMs).then((found) => this.#look(recordKey, found, askedAt))
   }
 
   async #lookAtBoth(values: ValueStore, recordKey: string, askedAt: number): Promise<CacheLook> {
@@ -51,15 +55,24 @@ export class CacheBackend {
     const [found, stored] = await Promise.all([records.get(recordKey, repeatMs), this.#get(values, recordKey)])
     const { value } = found
     if (value?.is !== 'value' || bytesOf(value.by, stored) === undefined) return this.lookAt(recordKey, found, askedAt)
-    return this.#look(withBytes(found, bytesOf(value.by, stored)), askedAt)
+    return this.#look(recordKey, withBytes(found, bytesOf(value.by, stored)), askedAt)
   }
 
   /** What the store has answered to a change that it has refused. */
   async lookAt(recordKey: string, found: Found<CacheRecord>, askedAt: number): Promise<CacheLook> {
     const { values } = this.#spec
     const { value } = found
-    if (values === undefined || value?.is !== 'value') return this.#look(found, askedAt)
-    return this.#look(withBytes(found, bytesOf(value.by, await this.#get(values, recordKey))), askedAt)
+    if (values === undefined || value?.is !== 'value') return this.#look(recordKey, found, askedAt)
+    return this.#look(recordKey, withBytes(found, bytesOf(value.by, await this.#get(values, recordKey))), askedAt)
+  }
+
+  /** Remove what is stored, unless it is no cache's: that is seen by a removal which is refused if there is anything. */
+  async remove(recordKey: string): Promise<void> {
+    const { records } = this.#spec
+    const first = await records.remove(recordKey, { absent: true })
+    if (first.state === 'stored') return
+    this.#refuseForeign(recordKey, first.found)
+    await records.remove(recordKey)
   }
 
   /** What a record has inside of it: the value, unless that is put beside it, where `put` has to be called first. */
@@ -86,13 +99,32 @@ export class CacheBackend {
     }
   }
 
-  #look(found: Found<CacheRecord>, askedAt: number): CacheLook {
+  #look(recordKey: string, found: Found<CacheRecord>, askedAt: number): CacheLook {
+    this.#refuseForeign(recordKey, found)
     const { values, early, fraction } = this.#spec
     const isElsewhere = values === undefined && found.value?.is === 'value' && found.value.outside === true
     // To serve the bytes of such a record would be to serve `undefined`: that is what no bytes at all are, as JSON.
     const seen = isElsewhere ? withBytes(found, undefined) : found
     return { found: seen, verdict: judge(seen, early, fraction), askedAt }
   }
+
+  /** A cache with the name of another recipe would take its records for nothing, and store its own values instead. */
+  #refuseForeign(recordKey: string, { value }: Found<CacheRecord>): void {
+    if (value?.is !== 'foreign') return
+    const { engine, name } = this.#spec
+    const what = `what is stored under '${recordKey}' is no record of cache(): `
+    const why = `another recipe has the name '${name}', so give cache() another one`
+    const error = new EngineError(engine, what + why, { outcome: 'not-applied', transient: false })
+    refusals.add(error)
+    throw error
+  }
+}
+
+const refusals = new WeakSet<object>()
+
+/** Whether this error is about a record of another recipe, and not about a store that cannot be asked. */
+export function isAboutForeign(error: EngineError): boolean {
+  return refusals.has(error)
 }
 
 /** A record whose value is not there is none: the value was evicted, or is from another fill. */
