@@ -66,7 +66,7 @@ export class CacheBackend {
     return this.#look(recordKey, withBytes(found, bytesOf(value.by, await this.#get(values, recordKey))), askedAt)
   }
 
-  /** Remove what is stored, unless it is no cache's: that is seen by a removal which is refused if there is anything. */
+  /** Remove what is stored, unless it is no cache's: a removal tells, which is refused if there is anything. */
   async remove(recordKey: string): Promise<void> {
     const { records } = this.#spec
     const first = await records.remove(recordKey, { absent: true })

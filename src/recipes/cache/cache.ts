@@ -142,7 +142,7 @@ export class FleetCache implements Cache {
       }
     } catch (error) {
       if (error instanceof FillThrew) throw error.cause
-      // Filled without the store, a key that another recipe has would never be stored, and nobody would notice.
+      // Filled without the store, a key that another recipe has would never be stored, and users would not notice.
       if (!(error instanceof EngineError) || isAboutForeign(error)) throw error
       if (this.#cache.outage === 'fail' || this.#keeper.closing.aborted) throw error
       return await this.#fillInOutage(call, began)

@@ -31,7 +31,7 @@ export interface Situation {
   readonly mark: number
   /** The server's time. */
   readonly now: number
-  /** The last run has died, nobody knows when: it has no ending, and the line was not held by it when a host came. */
+  /** The last run has died at an unknown time: it has no ending, and did not hold the line when this host came. */
   readonly died?: boolean
 }
 

@@ -89,7 +89,7 @@ export class Upload<Value> {
   }
 
   /**
-   * Step 2 of a call that waits. One that wins evicts whoever stands in the line, also one that has come after it was
+   * Step 2 of a call that waits. One that wins evicts all that stand in the line, also one that has come after it was
    * accepted. That one is newer, and stands in line again: none has won since it came.
    */
   async #holdInOrder(won: number): Promise<CoreLease> {
