@@ -78,7 +78,10 @@ export function drain(state: RateState | undefined, rate: Rate, nowUs: number): 
   return { atUs: standsStill ? state.atUs : atUs, debt: inUnits(debt, state.rate, rate) }
 }
 
-/** The rate of a key was changed: what was spent stays spent, in tokens, and is no more than the new burst. */
+/**
+ * The rate of a key was changed: what was spent stays spent, in tokens, and is no more than the new burst. At the same
+ * rate all of it stays, whatever the new burst is: more than that may be owed for slots that were booked.
+ */
 function inUnits(debt: number, from: Rate, to: Rate): number {
   if (haveSameUnits(from, to)) return debt
   return Math.min(to.capacity, Math.ceil((debt / from.tokenUnits) * to.tokenUnits))

@@ -35,6 +35,11 @@ class Trouble {
   }
 }
 
+/** The bytes of a record, without what says that its value is in a store of the user. */
+function withoutMark(record: Uint8Array): Uint8Array {
+  return Buffer.from(Buffer.from(record).toString().replace(',"outside":true', ''))
+}
+
 describe('a store that cannot be asked', () => {
   test('is no miss: the fill is not called, and the caller is told', async () => {
     const world = new Trouble()
@@ -154,6 +159,23 @@ describe('a key-value store of the user', () => {
     expect([...map.keys()]).toEqual(['holdfast:value:cache:page'])
     await there?.invalidate('page')
     expect(await here?.get('page', () => 'new')).toBe('new')
+  })
+
+  test('that this process was not given has values that are nothing to it: it makes its own', async () => {
+    const { of } = fleet(2)
+    const [beside, without] = [cache(of(0).locks, { ...PLAIN, values: mapValues() }), cache(of(1).locks, PLAIN)]
+    expect(await beside.get('page', () => 'beside')).toBe('beside')
+    expect(await without.get('page', () => 'inside')).toBe('inside')
+    expect(await beside.get('page', () => 'beside again')).toBe('beside again')
+    expect(await without.get('page', () => undefined)).toBe(undefined)
+    expect(await without.get('page', () => 'never')).toBe(undefined)
+  })
+
+  test('has the values of records that do not say that it has them, as earlier releases stored them', async () => {
+    const { of } = fleet(1, (change) => ({ ...change, value: change.value && withoutMark(change.value) }))
+    const pages = cache(of(0).locks, { ...PLAIN, values: mapValues() })
+    expect(await pages.get('page', () => 'value')).toBe('value')
+    expect(await pages.get('page', () => 'again')).toBe('value')
   })
 
   test('that has forgotten a value, or has an older one, has none', async () => {

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
 import { UnsupportedError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
+import type { Locks } from '../../src/locks.ts'
 import { type CacheOptions, cache } from '../../src/recipes/cache/index.ts'
 import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
@@ -277,6 +278,55 @@ test('what is wrong is told before anything is done', async () => {
   await expect(pages.get('', () => 1)).rejects.toThrow("the key of a value must be a string that is not empty; got ''")
   await expect(pages.get('a', {} as never)).rejects.toThrow('get takes a key, options, and the fill as a function')
   await expect(pages.get('a', { wait: 1 } as never, () => 1)).rejects.toThrow("unknown option 'wait' in get()")
+})
+
+describe('what is stored under the key of a value', () => {
+  const key = 'replace:group:7'
+  const put = async (locks: Locks, text: string): Promise<void> => {
+    await locks.engine.store?.put([{ key, value: Buffer.from(text), ttlMs: null, when: {} }])
+  }
+
+  test.each([
+    ['of replace', '{"latest":1,"won":1,"removedTo":0,"past":[]}'],
+    ['of once', '{"state":"done","by":"a","value":1}'],
+    ['of a stock', 'pool1 {"items":[],"holds":[]}'],
+    ['that is text of several lines', '"by"\n"is"'],
+    ['that is null', 'null\n'],
+    ['that is empty', ''],
+  ])('and is a record %s is told of, and is neither replaced nor removed', async (_, text) => {
+    const locks = locksOn(memory())
+    await put(locks, text)
+    const told = {
+      code: 'ENGINE',
+      outcome: 'not-applied',
+      transient: false,
+      message:
+        "memory: what is stored under 'replace:group:7' is no record of cache(): " +
+        "another recipe has the name 'replace', so give cache() another one",
+    }
+    for (const outage of ['fail', 'fill'] as const) {
+      const pages = cache(locks, { ...PLAIN, name: 'replace', outage })
+      await expect(pages.get('group:7', () => expect.unreachable())).rejects.toMatchObject(told)
+      await expect(pages.invalidate('group:7')).rejects.toMatchObject(told)
+    }
+    const [got] = (await locks.engine.store?.get([key])) ?? []
+    expect(got?.state === 'read' && Buffer.from(got.stored.value ?? 'nothing').toString()).toBe(text)
+  })
+
+  test.each(['{"is":"filling","by":"a"}\n', '{"is":"of a later release","by":"a"}\n1'])(
+    'and is a record of a cache without a value is replaced: %j',
+    async (text) => {
+      const locks = locksOn(memory())
+      const pages = cache(locks, { ...PLAIN, name: 'replace' })
+      await put(locks, text)
+      expect(await pages.get('group:7', () => 'value')).toBe('value')
+      await put(locks, text)
+      await pages.invalidate('group:7')
+      // There is nothing to remove.
+      await pages.invalidate('group:7')
+      expect(await pages.get('group:7', () => 'new')).toBe('new')
+    },
+  )
 })
 
 test('an engine without a store is told of, and takes the store of another one', async () => {

@@ -130,6 +130,39 @@ describe('a tick that comes while the job runs', () => {
     expect(await longRun('skip')).toEqual(['12:01:00 12:01:00', 'end 12:03:30', '12:04:00 12:04:00 missed 2'])
   })
 
+  test.each(['done', 'failed', 'stopped'] as const)(
+    'skip, all: is not run later either, after others that were missed, when that run was %s',
+    async (outcome) => {
+      const runs: string[] = []
+      let first = true
+      const add = (host: CronHost): void =>
+        host.jobs.add('job', '* * * * *', { missed: 'all' }, async (run) => {
+          runs.push(described(world.time(), run))
+          if (!first) return
+          first = false
+          const ended = gate()
+          world.clock.timer(60_000, ended.open)
+          run.signal.addEventListener('abort', ended.open)
+          await ended.opened
+          if (outcome !== 'done') throw new Error('as it was told to')
+        })
+      const before = world.host()
+      add(before)
+      await before.jobs.close()
+      await world.clock.advance('190s')
+      const host = world.host()
+      add(host)
+      await world.clock.advance('55s')
+      // A deployment: the one that goes on is another host.
+      const stopped = outcome === 'stopped' ? host.jobs.close() : undefined
+      if (outcome === 'stopped') add(world.host())
+      await world.clock.advance('60s')
+      await stopped
+      expect(runs.map((run) => run.slice(9))).toEqual(['12:01:00', '12:02:00', '12:03:00', '12:05:00 missed 1'])
+      expect((await historyOf(host, 'job')).at(-1)?.outcome).toBe(outcome)
+    },
+  )
+
   test('queue: is run when that run has ended; of several, the last one', async () => {
     expect(await longRun('queue')).toEqual([
       '12:01:00 12:01:00',
@@ -163,6 +196,80 @@ describe('a tick that comes while the job runs', () => {
       world.hosts.flatMap(({ errors }) => errors),
       'it is no error',
     ).toEqual([])
+  })
+
+  /** Two hosts come after an outage of three ticks, which they are to run one after the other. */
+  async function catchUp(workMs: number): Promise<string[]> {
+    const runs: string[] = []
+    const add = (host: CronHost): void =>
+      host.jobs.add('job', '* * * * *', { overlap: 'replace', missed: 'all' }, async (run) => {
+        const done = gate()
+        const timer = world.clock.timer(workMs, done.open)
+        run.signal.addEventListener('abort', done.open)
+        await done.opened
+        timer.cancel()
+        runs.push(described(`${world.time()}${run.signal.aborted ? ' aborted' : ''}`, run))
+        run.signal.throwIfAborted()
+      })
+    const first = world.host()
+    add(first)
+    await first.jobs.close()
+    await world.clock.advance('190s')
+    add(world.host())
+    add(world.host())
+    await world.clock.advance('100s')
+    return runs
+  }
+
+  test('replace, all: those that were missed do not replace each other', async () => {
+    expect(await catchUp(10_000)).toEqual([
+      '12:03:20 12:01:00',
+      '12:03:30 12:02:00',
+      '12:03:40 12:03:00',
+      '12:04:10 12:04:00',
+    ])
+  })
+
+  test('replace, all: one that was missed is replaced when a tick comes, by the next one in order', async () => {
+    expect(await catchUp(10_000_000)).toEqual(['12:04:00 aborted 12:01:00'])
+  })
+
+  describe('queue: when the run that it waits for has died with its host', () => {
+    const runs: string[] = []
+    const add = (host: CronHost, dies = false): void =>
+      host.jobs.add('job', '0 * * * *', { overlap: 'queue' }, (run) => {
+        runs.push(described(world.time(), run))
+        return dies ? new Promise(() => {}) : undefined
+      })
+
+    beforeEach(() => {
+      runs.length = 0
+    })
+
+    test('is not run hours later, by any of the hosts that come together then', async () => {
+      const first = world.host()
+      add(first, true)
+      await world.clock.advance('90m')
+      first.die()
+      await world.clock.advance('180m')
+      add(world.host())
+      add(world.host())
+      await world.clock.advance('10m')
+      expect(runs).toEqual(['13:00:00 13:00:00'])
+      await world.clock.advance('30m')
+      expect(runs).toEqual(['13:00:00 13:00:00', '17:00:00 17:00:00 missed 3'])
+    })
+
+    test('is run by a host that has stood behind that run all the time', async () => {
+      const [first, other] = [world.host(), world.host()]
+      add(first, true)
+      await world.clock.advance('61m')
+      add(other)
+      await world.clock.advance('89m')
+      first.die()
+      await world.clock.advance('1m')
+      expect(runs).toEqual(['13:00:00 13:00:00', expect.stringMatching(/^14:30:\d\d 14:00:00$/)])
+    })
   })
 
   test('queue: a single host does it, too, and a tick that waited for long is not late', async () => {

@@ -6,6 +6,7 @@ import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 import { cron, type Run } from '../../src/recipes/cron/index.ts'
 import { CronWorld, clockTime } from './cron-world.ts'
+import { evenChance } from './world.ts'
 
 let world: CronWorld
 beforeEach(() => {
@@ -32,18 +33,22 @@ test('a tick is run by a host whose clock is too fast: its timer has fired befor
   expect(runs).toEqual(['13:00:00', '13:00:00', '13:00:00'])
 })
 
-test('a tick that comes while the claim of the one before it is on its way is queued behind it', async () => {
+test.each([
+  ['while the claim of the one before it is on its way', 1_500],
+  ['right before that claim is answered, and is not looked at yet', 985],
+])('a tick that comes %s is queued behind it', async (_, delayMs) => {
   const { clock, server } = world
   const engine = memory({ server })
   const { store } = engine
   const put: typeof store.put = async (changes) => {
-    await new Promise<void>((resolve) => clock.timer(1_500, resolve))
+    await new Promise<void>((resolve) => clock.timer(delayMs, resolve))
     return store.put(changes)
   }
   const slow = delegate(engine, {
     store: { traits: store.traits, get: (keys) => store.get(keys), put, list: store.list },
   })
-  const locks = createLocks(slow, { clock })
+  // Each tick is looked at 25 ms after it.
+  const locks = createLocks(slow, { clock, chance: { ...evenChance(), fraction: () => 0.5 } })
   const runs: string[] = []
   const work = ({ tick }: Run): number => runs.push(clockTime(tick))
   cron(locks).add('job', '0,1 0 13 * * *', { overlap: 'queue' }, work)

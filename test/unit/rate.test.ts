@@ -273,6 +273,14 @@ describe('a rate', () => {
     expect(resetUs(before, drain(much, before, NOON_US).debt)).toBe(60_000_000)
   })
 
+  test('whose burst alone is lowered keeps all that was spent, until it has drained', () => {
+    const [before, after] = [rateOf(10, 60_000_000, 1000), rateOf(10, 60_000_000, 10)]
+    const spent = draw([{ state: undefined, rate: before, cost: 1000 }], NOON_US, 0).states[0]
+    const owed = drain(spent, after, NOON_US).debt
+    expect(retryAfterUs(after, owed, 10, 0)).toBe(100 * 60_000_000)
+    expect(retryAfterUs(after, owed, 1, 0)).toBe(99 * 60_000_000 + 6_000_000)
+  })
+
   test('is kept exactly, in numbers below 2^53', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 1e9 }), fc.integer({ min: 1000, max: 3.1e13 }), (limit, periodUs) => {

@@ -40,6 +40,50 @@ describe('mistakes of the work', () => {
     await expect(replace(locks(), KEY, {}, last)).rejects.toThrow("batch 2 of 'group:7' is not stored")
   })
 
+  test('it cannot publish more batches than it was given: one of them may be there twice', async () => {
+    const its = locks()
+    const collecting = async (turn: Turn): Promise<void> => {
+      const all: string[][] = []
+      for await (const names of turn.resume([['a'], ['b']])) all.push(names)
+      for (const names of all) await members.insert(turn, names)
+      // As after a COMMIT that was made, and not answered: which batch it was is not known here.
+      await members.insert(turn, ['b'])
+      await turn.publish(null)
+    }
+    await expect(replace(its, KEY, { upload: 'u' }, collecting)).rejects.toThrow(
+      "3 batches of 'group:7' are stored, and turn.resume() has given 2: call turn.batch() inside of its loop",
+    )
+    const none = async (turn: Turn): Promise<void> => {
+      for await (const names of turn.resume([])) await members.insert(turn, names)
+      await members.insert(turn, ['a'])
+      await turn.publish(null)
+    }
+    await expect(replace(its, KEY, { upload: 'v' }, none)).rejects.toThrow("1 batches of 'group:7' are stored")
+    // Without resume(), only the work knows how many there are.
+    const alone = async (turn: Turn): Promise<void> => {
+      for (const name of ['a', 'b']) await members.insert(turn, [name])
+      await turn.publish(null)
+    }
+    expect(await replace(its, KEY, { upload: 'w' }, alone)).toMatchObject({ state: 'published' })
+  })
+
+  test('it can store what it was given after all of it was given, also after a crash', async () => {
+    const its = locks()
+    const collecting =
+      (fails: boolean) =>
+      async (turn: Turn): Promise<void> => {
+        const all: string[][] = []
+        for await (const names of turn.resume([['a'], ['b'], ['c']])) all.push(names)
+        for (const [nth, names] of all.entries()) {
+          if (fails && nth === 1) throw new Error('killed')
+          await members.insert(turn, names)
+        }
+        await turn.publish(null)
+      }
+    await expect(replace(its, KEY, { upload: 'u' }, collecting(true))).rejects.toThrow('killed')
+    expect(await replace(its, KEY, { upload: 'u' }, collecting(false))).toMatchObject({ state: 'published' })
+  })
+
   test('it cannot write after it has published', async () => {
     const work = async (turn: Turn): Promise<void> => {
       await turn.publish(null)

@@ -1,6 +1,6 @@
 /** `replace` on the memory engine: who may write, what readers see, and what becomes of crashes. */
 import { afterEach, describe, expect, test } from 'vitest'
-import { LeaseLostError } from '../../src/core/errors.ts'
+import { AcquireTimeoutError, LeaseLostError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import {
   InProgressError,
@@ -164,6 +164,50 @@ test('one that waits gives way to one that wins and came after it', async () => 
   expect(members.seen).toEqual(['winner'])
 })
 
+test('one that waits does not give way to one that wins and came before it', async () => {
+  const { of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  const turn = await first.turn
+  // It is accepted, and learns of that when the next one stands in line.
+  of(1).answerDelay = () => 60
+  const winner = replace(of(1).locks, KEY, { upload: 'winner' }, members.upload([['winner']]))
+  winner.catch(() => {})
+  await turns()
+  const waiting = replace(of(2).locks, KEY, { newest: 'waits' }, members.upload([['waiting']]))
+  waiting.catch(() => {})
+  await turns(100)
+  expect(turn.signal.aborted, 'those in the line were evicted').toBe(true)
+  first.goOn()
+  expect(await waiting).toMatchObject({ state: 'published' })
+  await Promise.allSettled([first.result, winner])
+  expect(members.seen).toEqual(['waiting'])
+})
+
+test('one that stands in line again waits for no longer than it was told to', async () => {
+  const { clock, of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  of(1).answerDelay = () => 60
+  const winner = replace(of(1).locks, KEY, {}, members.upload([['winner']]))
+  winner.catch(() => {})
+  await turns()
+  const waiting = replace(of(2).locks, KEY, { newest: 'waits', wait: '2s' }, members.upload([['waiting']]))
+  waiting.catch(() => {})
+  await turns(10)
+  await clock.advance('1s')
+  await turns(100)
+  // It stands there again, for a second.
+  await clock.advance('900ms')
+  const early = await Promise.race([waiting.catch(() => 'refused'), turns().then(() => 'waits')])
+  await clock.advance('200ms')
+  await expect(waiting).rejects.toThrow(AcquireTimeoutError)
+  expect(early).toBe('waits')
+  first.goOn()
+  await Promise.allSettled([first.result, winner])
+})
+
 test('the newest fails: at once, and the one that is going on is not disturbed', async () => {
   const { of } = fleet(2)
   const members = new Members()
@@ -245,6 +289,37 @@ describe('after a crash', () => {
       throw new Error('the connection broke')
     })
     expect(late).toEqual({ state: 'already', generation: 1 })
+  })
+
+  test('a failure to tell readers is no success: the caller gets it, though the upload is published', async () => {
+    const locks = locksOn(memory())
+    const failing = replace(locks, KEY, { upload: 'u' }, (turn) =>
+      turn.publish(null, () => Promise.reject(new Error('the bucket is down'))),
+    )
+    await expect(failing).rejects.toThrow('the bucket is down')
+    expect(await publishedUpload(locks, KEY)).toEqual({ generation: 1, upload: 'u' })
+  })
+
+  test('the work can tell readers again, unless they are on a newer list', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    const told: number[] = []
+    const twice = (between: () => unknown) =>
+      replace(locks, KEY, {}, async (turn) => {
+        const failing = turn.publish(null, () => Promise.reject(new Error('the bucket is down')))
+        await expect(failing).rejects.toThrow('the bucket is down')
+        await between()
+        await turn.publish(null, (generation) => told.push(generation))
+      })
+    expect(await twice(() => {})).toMatchObject({ state: 'published', generation: 1 })
+    let newer: Promise<unknown> | undefined
+    const overtaken = twice(() => {
+      newer = replace(locks, KEY, {}, members.upload([['newer']]))
+      return turns()
+    })
+    await expect(overtaken).rejects.toThrow(SupersededError)
+    await newer
+    expect(told).toEqual([1])
   })
 
   test('an upload without an id is given up, and its rows are waste', async () => {

@@ -18,7 +18,7 @@ import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
 import { repeatCall } from '../../store/repeat-call.ts'
 import { encodeValue, jsonSerializer, type Serializer } from '../../store/serializer.ts'
-import { CacheBackend, type CacheLook } from './backend.ts'
+import { CacheBackend, type CacheLook, isAboutForeign } from './backend.ts'
 import type { FillOutcome, Moment } from './fill.ts'
 import { Filler } from './filler.ts'
 import { SingleFlights, waitFor } from './flights.ts'
@@ -87,7 +87,9 @@ export class FleetCache implements Cache {
     const { clock, chance } = this.#keeper
     // What an outage is filled for is served at once: a read that fails is not asked again.
     const repeatMs = outage === 'fill' ? 0 : undefined
-    this.#backend = new CacheBackend({ records, values, clock, early, fraction: () => chance.fraction(), repeatMs })
+    const engine = (store ?? locks).engine.name
+    const fraction = (): number => chance.fraction()
+    this.#backend = new CacheBackend({ records, engine, name, values, clock, early, fraction, repeatMs })
     this.#local = local === undefined ? undefined : new LocalValues(clock, local.max, local.ttlMs)
     // What is wrong with the ttl of the lease is told now.
     this.#writeLock(recordKeyOf(name, 'any'))
@@ -118,7 +120,7 @@ export class FleetCache implements Cache {
       // To remove it twice is to remove it once, and perhaps a value that was filled in between.
       await repeatCall(
         this.#keeper,
-        () => this.#backend.records.remove(recordKey),
+        () => this.#backend.remove(recordKey),
         () => true,
       )
     } finally {
@@ -140,8 +142,9 @@ export class FleetCache implements Cache {
       }
     } catch (error) {
       if (error instanceof FillThrew) throw error.cause
-      const outage = error instanceof EngineError && this.#cache.outage === 'fill' && !this.#keeper.closing.aborted
-      if (!outage) throw error
+      // Filled without the store, a key that another recipe has would never be stored, and users would not notice.
+      if (!(error instanceof EngineError) || isAboutForeign(error)) throw error
+      if (this.#cache.outage === 'fail' || this.#keeper.closing.aborted) throw error
       return await this.#fillInOutage(call, began)
     }
   }

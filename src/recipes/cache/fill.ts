@@ -111,7 +111,7 @@ export class HeldFill {
     const bytes = encode(value)
     const spareMs = spareMsOf(tookMs)
     const inside = backend.inside(bytes)
-    const record: ValueRecord = { is: 'value', by: lease.entryId, staleMs, tookMs, spareMs, bytes: inside }
+    const record: ValueRecord = { is: 'value', by: lease.entryId, staleMs, tookMs, spareMs, ...inside }
     const stored = encodeRecord(backend, recordKey, key, record)
     const freshMs = jittered(ttlMs, cache.jitter, keeper.chance.fraction())
     return { bytes, stored, freshMs, ttlMs: Math.ceil(freshMs + staleMs + spareMs) }
@@ -146,7 +146,7 @@ export class HeldFill {
       const { record } = before.verdict
       const sinceMs = keeper.clock.now() - before.askedAt
       const leftMs = (before.found.livesForMs ?? 0) - record.spareMs - sinceMs
-      const value = { ...record, bytes: backend.inside(record.bytes) }
+      const value = { ...record, ...backend.inside(record.bytes) }
       if (leftMs > 0) return keptAfterFailure(value, leftMs, negativeMs, failure, by)
     }
     return { record: { is: 'failed', by, failure }, ttlMs: negativeMs }

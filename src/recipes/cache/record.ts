@@ -42,7 +42,9 @@ export interface ValueRecord extends CommonCacheRecord {
   readonly failure?: StoredFailure
   /** For how long the record is kept beyond its value: a refresh replaces it by its version, and may take longer. */
   readonly spareMs: number
-  /** The value. Empty where it is in a key-value store of the user. */
+  /** The value is in a key-value store of the user. A process that was not given that store has no value here. */
+  readonly outside?: true
+  /** The value. Empty where it is outside. */
   readonly bytes: Uint8Array
 }
 
@@ -51,11 +53,17 @@ export interface FailureRecord extends CommonCacheRecord {
   readonly failure: StoredFailure
 }
 
-/** Undefined: it is none of ours, and is replaced. */
-export type CacheRecord = FillingRecord | ValueRecord | FailureRecord | undefined
+/** What another recipe has stored under the key, by whatever form: it is no record of a cache. */
+export interface ForeignRecord {
+  readonly is: 'foreign'
+}
+
+/** Undefined: there is none, or its value is not to be had. */
+export type CacheRecord = FillingRecord | ValueRecord | FailureRecord | ForeignRecord | undefined
 
 const NEWLINE = 10
 const NO_BYTES = Buffer.alloc(0)
+const FOREIGN: ForeignRecord = { is: 'foreign' }
 
 /** One line of JSON, and then the value as it is: it is not made JSON a second time. */
 export const recordSerializer: Serializer = {
@@ -67,12 +75,18 @@ export const recordSerializer: Serializer = {
     const all = Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength)
     const end = all.indexOf(NEWLINE)
     try {
-      const head = JSON.parse(all.toString('utf8', 0, end)) as NonNullable<CacheRecord>
+      const head = JSON.parse(all.toString('utf8', 0, end)) as FillingRecord | ValueRecord | FailureRecord | null
+      if (head === null || !isOurs(head)) return FOREIGN
       return head.is === 'value' ? { ...head, bytes: all.subarray(end + 1) } : head
     } catch {
-      return undefined
+      return FOREIGN
     }
   },
+}
+
+/** Every release has had these two. A kind that only a later one knows is replaced: it is a cache's all the same. */
+function isOurs({ by, is }: { readonly by?: unknown; readonly is?: unknown }): boolean {
+  return typeof by === 'string' && typeof is === 'string'
 }
 
 /**

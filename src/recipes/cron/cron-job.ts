@@ -18,6 +18,7 @@ import type { Locks } from '../../locks.ts'
 import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { ServerTime } from '../../store/server-time.ts'
 import { type CronDecision, decide, isLeftBehind, type JobPolicy, runToReplace, type Situation } from './decision.ts'
+import { isHeld } from './history.ts'
 import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
 import type { Schedule } from './schedule.ts'
 
@@ -78,6 +79,10 @@ interface Held {
   readonly listener: TurnListener
 }
 
+function tickOf(decision: CronDecision): number | undefined {
+  return decision.step === 'run' ? decision.tick : undefined
+}
+
 /** Why a host has left the line: there is nothing to stand for. */
 const NOTHING_LEFT = Symbol('nothing left to stand for')
 
@@ -91,6 +96,8 @@ export class CronJob<Result> {
   readonly #stopWork: AbortSignal
   /** The id of the run that this host evicted most recently, so that the next one can replace it. */
   #replaced: string | undefined
+  /** The id of a run without an ending that did not hold the line when this host came. */
+  #died: string | undefined
   #lookNow: (() => void) | undefined
 
   constructor(locks: Locks, records: RecordStore<JobRecord>, spec: JobSpec<Result>, stopWork: AbortSignal) {
@@ -125,7 +132,8 @@ export class CronJob<Result> {
    * Do what is to be done now. `waiting` ends the wait in line. Rejects with what the work threw, with
    * `LeaseLostError`, or with what the engine says.
    */
-  async turn(found: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<CronTurn<Result>> {
+  async turn(before: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<CronTurn<Result>> {
+    const found = await this.#lookForDeath(before)
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
@@ -167,13 +175,32 @@ export class CronJob<Result> {
   }
 
   #situation({ value: record, mark }: Found<JobRecord>): Situation {
-    return { record, mark: Number(mark), now: this.time.now() }
+    const died = this.#died !== undefined && this.#died === record?.runs[0]?.id
+    return { record, mark: Number(mark), now: this.time.now(), died }
+  }
+
+  /**
+   * Whether the last run has died is asked before this host stands in line: later, it may stand there behind others
+   * that have come with it. And only if it matters. What is stored is looked at again: the run may just have ended.
+   */
+  async #lookForDeath(found: Found<JobRecord>): Promise<Found<JobRecord>> {
+    const [last] = found.value?.runs ?? []
+    if (last === undefined || last.outcome !== undefined) return found
+    const { schedule, policy, name } = this.spec
+    const situation = this.#situation(found)
+    const tickIf = (died: boolean): number | undefined => tickOf(decide(schedule, policy, { ...situation, died }))
+    if (tickIf(true) === tickIf(false) || (await isHeld(this.#locks, name, last))) return found
+    const again = await this.look()
+    const [still] = again.value?.runs ?? []
+    if (still?.id === last.id && still.outcome === undefined) this.#died = last.id
+    return again
   }
 
   /** Decide before the line is held. A run that is to be replaced is told to go. */
   async #decideAhead(found: Found<JobRecord>): Promise<CronDecision> {
+    const { schedule, policy } = this.spec
     const decision = this.#decide(found)
-    const replaced = runToReplace(this.spec.policy, decision, found.value)
+    const replaced = runToReplace(schedule, policy, this.#situation(found), decision)
     if (replaced !== undefined && replaced.token !== null) {
       this.#replaced = replaced.id
       await this.#locks.evict(this.key, BigInt(replaced.token))

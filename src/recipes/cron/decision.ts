@@ -31,6 +31,8 @@ export interface Situation {
   readonly mark: number
   /** The server's time. */
   readonly now: number
+  /** The last run has died at an unknown time: it has no ending, and did not hold the line when this host came. */
+  readonly died?: boolean
 }
 
 /** `again`: a tick whose run did not end; its attempt is higher than 1. */
@@ -51,7 +53,7 @@ const NOTHING: CronDecision = { step: 'nothing' }
 export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): CronDecision {
   const { record, mark } = situation
   const last = record?.runs[0]
-  const due = dueTicks(schedule, policy, situation, last)
+  const due = dueTicks(schedule, policy, situation)
   const tick = policy.missed === 'all' ? due[0] : due.at(-1)
   // What was begun is ended first, unless the next tick takes its place anyway.
   const ended = policy.overlap === 'replace' && tick !== undefined
@@ -88,12 +90,14 @@ export function isLeftBehind(policy: JobPolicy, { record, now }: Situation): boo
 function dueTicks(
   schedule: Schedule,
   { overlap, graceMs }: JobPolicy,
-  { mark, now }: Situation,
-  last: StoredRun | undefined,
+  { record, mark, now, died = false }: Situation,
 ): readonly number[] {
+  const runs = record?.runs ?? []
+  const [last] = runs
   let oldest = now - graceMs
-  // A tick that waits for the end of a run is late only once that run has ended.
-  if (overlap === 'queue' && last !== undefined) {
+  // A tick that waits for the end of a run is late only once that run has ended. One that goes on, or has died while
+  // this host stood behind it, ends now. After an outage of hours, no tick has waited for a run that died before it.
+  if (overlap === 'queue' && last !== undefined && !(died && last.outcome === undefined)) {
     const endedAt = last.endedAt ?? now
     if (now - endedAt <= graceMs) oldest = Math.min(oldest, last.startedAt)
   }
@@ -102,18 +106,28 @@ function dueTicks(
     oldest = Math.min(oldest, last.startedAt - graceMs)
   // A tick that is as old as the grace is not late yet.
   const due = schedule.newest(Math.max(mark, oldest - 1), now, MOST_MISSED)
-  if (overlap !== 'skip' || last === undefined || last.endedAt === undefined) return due
-  const { startedAt, endedAt } = last
-  return due.filter((tick) => tick <= startedAt || tick > endedAt)
+  if (overlap !== 'skip') return due
+  // Of all runs, not of the last one only: with `missed: 'all'`, others may have been run since a tick was skipped.
+  return due.filter((tick) => !runs.some((run, nth) => cameMeanwhile(tick, run, runs[nth - 1])))
 }
 
-/** The run that goes on, as far as is known, and that a tick which is due is to replace. */
+/** Whether the tick came while that run went on. One that was taken over, or died, has made none to be skipped. */
+function cameMeanwhile(tick: number, run: StoredRun, next: StoredRun | undefined): boolean {
+  const { startedAt, endedAt, outcome } = run
+  if (endedAt === undefined || outcome === 'lost' || next?.tick === run.tick) return false
+  return tick > startedAt && tick <= endedAt
+}
+
+/** The run that goes on, as far as is known, and that is to be replaced, since a tick has come after it had begun. */
 export function runToReplace(
+  schedule: Schedule,
   policy: JobPolicy,
+  { record, now }: Situation,
   decision: CronDecision,
-  record: JobRecord | undefined,
 ): StoredRun | undefined {
   const last = record?.runs[0]
   if (policy.overlap !== 'replace' || decision.step === 'nothing' || decision.again) return undefined
-  return last?.outcome === undefined ? last : undefined
+  if (last === undefined || last.outcome !== undefined) return undefined
+  // Hosts that catch up (`missed: 'all'`) do not replace each other's runs by ticks that are as old as those.
+  return schedule.newest(last.startedAt, now, 1).length > 0 ? last : undefined
 }

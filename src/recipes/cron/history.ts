@@ -71,7 +71,7 @@ async function pastRun(locks: Locks, name: string, run: StoredRun): Promise<Past
 }
 
 /** Whether a run without an ending goes on: its process holds the line then. */
-async function isHeld(locks: Locks, name: string, { token, holder }: StoredRun): Promise<boolean> {
+export async function isHeld(locks: Locks, name: string, { token, holder }: StoredRun): Promise<boolean> {
   const { entries } = await locks.inspect(keyOf(name))
   return entries.some(
     (entry) => entry.state === 'held' && (token === null ? entry.holder === holder : String(entry.token) === token),

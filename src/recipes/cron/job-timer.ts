@@ -31,6 +31,8 @@ export class JobTimer {
   /** A tick has come while that turn had looked already: another turn is to look at it. */
   #missedByTurn = false
   #timer: Timer | undefined
+  /** The tick that the timer is for. */
+  #next = Number.POSITIVE_INFINITY
   #retry: Timer | undefined
   #retryMs = FIRST_RETRY_MS
   /** Whether the job is known to have a record, and the server's time is known. */
@@ -66,6 +68,7 @@ export class JobTimer {
     const { time, spec } = this.job
     const now = time.now()
     const tick = spec.schedule.next(now)
+    this.#next = tick ?? Number.POSITIVE_INFINITY
     if (tick === null) return
     const afterMs = tick - now + chance.fraction() * SPREAD_MS
     this.#timer?.cancel()
@@ -129,11 +132,13 @@ export class JobTimer {
 
   /**
    * That turn has ended, or works. The timer is set anew, by what the turn was told of the server's time: it may have
-   * fired too early, since clocks do not run alike, and then the tick is still to come.
+   * fired too early, since clocks do not run alike, and then the tick is still to come. If the tick that it is set for
+   * has come meanwhile, it is looked at now: the timer that is set anew is for the one after it.
    */
   #waitNoMore(turn: object): void {
     if (this.#waiting !== turn) return
     this.#waiting = undefined
+    if (this.#introduced && this.job.time.now() >= this.#next) this.#missedByTurn = true
     if (this.#introduced) this.#arm()
     if (this.#missedByTurn) withoutContext(() => this.#turn())
   }

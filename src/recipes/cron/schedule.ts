@@ -4,7 +4,8 @@
  * A tick is an instant that every host computes alike, whatever its clock says and whenever it was started. So nothing
  * here asks what time it is, and a pattern is read in UTC unless a zone is named: hosts may be set to different ones.
  * Patterns are read by croner, which is used for this arithmetic only. All hosts of a fleet need the same version of
- * it: parsers differ about what to do when clocks are changed (docs/recipes/cron.md).
+ * it: parsers differ about what to do when clocks are changed (docs/recipes/cron.md). They need the same time zones,
+ * too, which are those of Node.
  */
 import { createRequire } from 'node:module'
 import type { Cron } from 'croner'

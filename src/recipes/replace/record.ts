@@ -110,6 +110,8 @@ export type StepVerdict =
   | { readonly state: 'stored' }
   /** A batch before it is not stored: no more than so many are. */
   | { readonly state: 'gap'; readonly stored: number }
+  /** More batches are stored than the upload has: a batch that had no number is there twice. */
+  | { readonly state: 'surplus'; readonly stored: number }
   | { readonly state: 'superseded' }
 
 /** Whether a batch may be stored now. `number`: 1 for the first one; the next one unless given. */
@@ -123,12 +125,13 @@ export function storeBatch(record: ReplaceRecord, { by }: Uploader, number?: num
 }
 
 /** Whether the upload may be what readers see, from now on. `batches`: how many it has, if that is known. */
-export function publishUpload(record: ReplaceRecord, { by, generation }: Uploader, batches = 0): StepVerdict {
+export function publishUpload(record: ReplaceRecord, { by, generation }: Uploader, batches?: number): StepVerdict {
   const { live, published, past } = record
   if (published?.generation === generation) return { state: 'stored' }
   if (live?.by !== by) return { state: 'superseded' }
   const { upload, order, stored } = live
-  if (stored < batches) return { state: 'gap', stored }
+  if (batches !== undefined && stored < batches) return { state: 'gap', stored }
+  if (batches !== undefined && stored > batches) return { state: 'surplus', stored }
   const next: ReplaceRecord = {
     ...record,
     live: undefined,

@@ -83,8 +83,27 @@ export class Upload<Value> {
     // What is refused now is refused without waiting for it.
     const first = this.#read(acceptUpload(known.record, this.#claim), known)
     if ('already' in first) return { state: 'already', generation: first.already }
-    const lease = await this.#hold(undefined)
-    return this.#under(lease, () => this.#accept({ ...this.#claim, wonBefore: known.record.won }, lease))
+    const { won } = known.record
+    const lease = await this.#holdInOrder(won)
+    return this.#under(lease, () => this.#accept({ ...this.#claim, wonBefore: won }, lease))
+  }
+
+  /**
+   * Step 2 of a call that waits. One that wins evicts all that stand in the line, also one that has come after it was
+   * accepted. That one is newer, and stands in line again: none has won since it came.
+   */
+  async #holdInOrder(won: number): Promise<CoreLease> {
+    const { clock } = this.#locks.keeper
+    const giveUpAt = clock.now() + this.#call.waitMs
+    for (let { waitMs } = this.#call; ; waitMs = Math.max(0, giveUpAt - clock.now())) {
+      try {
+        return await this.#hold(undefined, waitMs)
+      } catch (error) {
+        if (!(error instanceof SupersededError)) throw error
+        const { record } = await this.#list.look()
+        if (record.won > won) throw error
+      }
+    }
   }
 
   /**
@@ -118,8 +137,8 @@ export class Upload<Value> {
   }
 
   /** Step 2. `live`: this call was accepted, and those before it are to go. */
-  async #hold(live: LiveUpload | undefined): Promise<CoreLease> {
-    const { signal, waitMs, newest } = this.#call
+  async #hold(live: LiveUpload | undefined, waitMs: number = this.#call.waitMs): Promise<CoreLease> {
+    const { signal, newest } = this.#call
     const signals = signal === undefined ? {} : { signal }
     const free = await this.#lock.tryAcquire(signals).catch((error: unknown) => {
       // An outage may be over before the wait is.
@@ -142,8 +161,9 @@ export class Upload<Value> {
   }
 
   /**
-   * Tell those that stand in the line to go. A newer upload was accepted before it came into the line: if one is in it,
-   * the look that follows tells, and none is evicted. It only saves time: who does not hear of it is refused later.
+   * Tell those that stand in the line to go. A newer upload that wins was accepted before it came into the line: if one
+   * is in it, the look that follows tells, and none is evicted. A newer one that waits comes back (`#holdInOrder`). It
+   * only saves time: who does not hear of it is refused later.
    */
   async #evictOlder(live: LiveUpload): Promise<void> {
     const { key } = this.#list
@@ -182,8 +202,10 @@ export class Upload<Value> {
     try {
       value = await this.#work(turn)
     } catch (error) {
-      if (await this.#isPublished(turn, live)) return { state: 'already', generation }
-      throw told(turn.lossError, error)
+      const published = await this.#isPublished(turn, live)
+      if (published && !turn.flipFailed) return { state: 'already', generation }
+      // Readers were not told of what is published: that is what the caller has to know.
+      throw published ? error : told(turn.lossError, error)
     } finally {
       turn.close()
     }

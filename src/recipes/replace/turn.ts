@@ -43,14 +43,16 @@ export interface Turn {
    * Store one batch: `work` inserts its rows, with `turn.generation`. `transaction` is yours, on the database of the
    * record, and what your driver calls one: PostgreSQL (pg, postgres.js), MySQL, MariaDB (mysql2), SQLite. Rejects with
    * `SupersededError` there; roll back then. Once for each batch that `resume` gives: one that is stored already,
-   * because the answer to the commit before was lost, is not stored again, and the answer is undefined.
+   * because the answer to the commit before was lost, is not stored again, and the answer is undefined. That is known
+   * inside of the loop of `resume`: outside of it, a batch has no number, and is always the next one.
    *
    * `null`, where the rows are not in such a database: the work runs first, and a crash after it runs it again.
    */
   batch<Value>(transaction: unknown, work: () => Promise<Value> | Value): Promise<Value | undefined>
   /**
    * The last step: from the commit on, this is what readers see. `flip` tells them: it writes the generation where your
-   * readers look for it, in the same transaction. Rejects with `SupersededError`; roll back then.
+   * readers look for it, in the same transaction. Rejects with `SupersededError`; roll back then. Without a transaction
+   * (`null`), what `flip` throws undoes nothing: call `publish` again to have it called again.
    */
   publish(transaction: unknown, flip?: (generation: number) => unknown): Promise<void>
 }
@@ -79,6 +81,8 @@ export class ReplaceTurn implements Turn {
   #resuming: 'not asked for' | 'going on' | 'done' = 'not asked for'
   /** `publish` was called. What is stored tells what has become of it. */
   publishing = false
+  /** `flip` has thrown, or has not returned. Without a transaction, the upload is published all the same. */
+  flipFailed = false
 
   constructor(spec: TurnSpec) {
     this.#spec = spec
@@ -151,12 +155,18 @@ export class ReplaceTurn implements Turn {
     this.#check('publish')
     if (this.#resuming === 'going on')
       throw new TypeError(`an upload of '${this.key}' is published when turn.resume() has gone through all batches`)
-    const decide: Decide = (record) => publishUpload(record, this.#spec.live, this.#given)
+    // Only `resume` knows how many batches there are. Without it, the work does.
+    const batches = this.#resuming === 'done' ? this.#given : undefined
+    const decide: Decide = (record) => publishUpload(record, this.#spec.live, batches)
     this.publishing = true
-    // If it is published already, `flip` is not called again: readers may be on a newer one.
-    if (!(await this.#isWorthTrying(transaction, decide))) return
+    // If it is published already, and readers were told, `flip` is not called again: they may be on a newer one.
+    const isFirst = await this.#isWorthTrying(transaction, decide)
+    const isFlippedAgain = this.flipFailed && this.#known.record.published?.generation === this.generation
     // The record first: a turn that is refused tells readers nothing.
-    if (await this.#change(transaction, decide)) await flip(this.generation)
+    if (!(isFirst ? await this.#change(transaction, decide) : isFlippedAgain)) return
+    this.flipFailed = true
+    await flip(this.generation)
+    this.flipFailed = false
   }
 
   /** The work has ended. */
@@ -204,6 +214,11 @@ export class ReplaceTurn implements Turn {
     if (verdict.state === 'store') return verdict.record
     if (verdict.state === 'stored') return undefined
     if (verdict.state === 'superseded') throw this.#superseded()
+    if (verdict.state === 'surplus')
+      throw new TypeError(
+        `${verdict.stored} batches of '${this.key}' are stored, and turn.resume() has given ${this.#given}: ` +
+          'call turn.batch() inside of its loop, where it knows a batch that is there. Upload the list again, as a new upload',
+      )
     throw new TypeError(
       `batch ${verdict.stored + 1} of '${this.key}' is not stored, and a later one is to be: ` +
         'commit the transaction of each batch before the next one',
