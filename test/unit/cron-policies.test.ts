@@ -270,6 +270,20 @@ describe('a tick that comes while the job runs', () => {
       await world.clock.advance('1m')
       expect(runs).toEqual(['13:00:00 13:00:00', expect.stringMatching(/^14:30:\d\d 14:00:00$/)])
     })
+
+    test('is run by a host that has stood behind that run until an outage, in which the run has died', async () => {
+      const [first, other] = [world.host(), world.host()]
+      add(first, true)
+      await world.clock.advance('61m')
+      add(other)
+      await world.clock.advance('89m')
+      first.die()
+      other.cutOff(true)
+      await world.clock.advance('2m')
+      other.cutOff(false)
+      await world.clock.advance('1m')
+      expect(runs).toEqual(['13:00:00 13:00:00', expect.stringMatching(/^14:3\d:\d\d 14:00:00$/)])
+    })
   })
 
   test('queue: a single host does it, too, and a tick that waited for long is not late', async () => {

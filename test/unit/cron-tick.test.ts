@@ -34,6 +34,20 @@ test('of hosts that come at the same time, one runs it', async () => {
   expect(asked.filter(({ value }) => value.ran)).toHaveLength(1)
 })
 
+test('replaces the run of the tick before, also where that has begun after the instant of this one', async () => {
+  const [one, other] = two()
+  const options = { overlap: 'replace', grace: '5m' } as const
+  await world.clock.advance('65s')
+  const told = ({ signal }: { signal: AbortSignal }): Promise<unknown> =>
+    new Promise((resolve) => signal.addEventListener('abort', resolve))
+  const first = watched(tick(one.locks, 'job', NOON, options, told))
+  await world.clock.advance('5s')
+  const second = watched(tick(other.locks, 'job', NOON + 60_000, options, () => 'second'))
+  await world.clock.advance('5s')
+  expect(second.value).toEqual({ ran: true, value: 'second' })
+  expect(first.state).not.toBe('pending')
+})
+
 test('a host that stands still when it has claimed, and before it is told so, does not work: another one has', async () => {
   const engine = faulty(memory({ server: world.server }))
   await using locks = createLocks(engine, { clock: world.clock, ttl: TTL })

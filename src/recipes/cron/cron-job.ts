@@ -98,6 +98,8 @@ export class CronJob<Result> {
   #replaced: string | undefined
   /** The id of a run without an ending that did not hold the line when this host came. */
   #died: string | undefined
+  /** The id of a run that this host has stood behind. An outage may have ended its wait, and that run. */
+  #stoodBehind: string | undefined
   #lookNow: (() => void) | undefined
 
   constructor(locks: Locks, records: RecordStore<JobRecord>, spec: JobSpec<Result>, stopWork: AbortSignal) {
@@ -135,6 +137,8 @@ export class CronJob<Result> {
   async turn(before: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<CronTurn<Result>> {
     const found = await this.#lookForDeath(before)
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
+    const ahead = found.value?.runs[0]?.id
+    if (ahead !== this.#died) this.#stoodBehind = ahead
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
     const stopLooking = this.#lookAgain(nothingLeft)
@@ -185,11 +189,17 @@ export class CronJob<Result> {
    */
   async #lookForDeath(found: Found<JobRecord>): Promise<Found<JobRecord>> {
     const [last] = found.value?.runs ?? []
-    if (last === undefined || last.outcome !== undefined) return found
+    if (last === undefined || last.outcome !== undefined || last.id === this.#stoodBehind) return found
     const { schedule, policy, name } = this.spec
     const situation = this.#situation(found)
     const tickIf = (died: boolean): number | undefined => tickOf(decide(schedule, policy, { ...situation, died }))
-    if (tickIf(true) === tickIf(false) || (await isHeld(this.#locks, name, last))) return found
+    if (tickIf(true) === tickIf(false)) return found
+    const goesOn = await isHeld(this.#locks, name, last).catch((error: unknown) => {
+      // It may, if that cannot be asked.
+      if (error instanceof EngineError) return true
+      throw error
+    })
+    if (goesOn) return found
     const again = await this.look()
     const [still] = again.value?.runs ?? []
     if (still?.id === last.id && still.outcome === undefined) this.#died = last.id

@@ -128,6 +128,7 @@ export function runToReplace(
   const last = record?.runs[0]
   if (policy.overlap !== 'replace' || decision.step === 'nothing' || decision.again) return undefined
   if (last === undefined || last.outcome !== undefined) return undefined
-  // Hosts that catch up (`missed: 'all'`) do not replace each other's runs by ticks that are as old as those.
+  if (policy.missed !== 'all') return last
+  // Hosts that catch up do not replace each other's runs by ticks that are as old as those.
   return schedule.newest(last.startedAt, now, 1).length > 0 ? last : undefined
 }
