@@ -100,7 +100,20 @@ test('a fingerprint of bytes is that of the bytes, in whatever they are; what ha
     expect(await pay.run('a', { fingerprint }, () => 2)).toMatchObject({ value: 1, replayed: true })
   for (const fingerprint of [bytes(2), new DataView(bytes(2).buffer), bytes(2).buffer])
     await expect(pay.run('a', { fingerprint }, () => 2)).rejects.toThrow(KeyReusedError)
-  const forms = [new URLSearchParams('a=1'), { form: new FormData() }]
+  class Tagged extends Map {
+    readonly label = 'a map with a field'
+  }
+  const forms = [new Tagged(), new URLSearchParams('a=1'), { form: new FormData() }]
   for (const fingerprint of [new Map(), new Set(), { body: new ArrayBuffer(1) }, ...forms])
     await expect(pay.run('b', { fingerprint }, () => 2)).rejects.toThrow(/fingerprint must be bytes/)
+})
+
+test('a fingerprint may have objects of classes, also where none of their fields is set', async () => {
+  class Filter {
+    declare readonly from?: string
+  }
+  const pay = once(locksOn(memory()))
+  await pay.run('a', { fingerprint: [new Filter(), new Uint8Array()] }, () => 1)
+  expect(await pay.run('a', { fingerprint: [{}, {}] }, () => 2)).toMatchObject({ value: 1, replayed: true })
+  await expect(pay.run('a', { fingerprint: [{ from: 'x' }, {}] }, () => 2)).rejects.toThrow(KeyReusedError)
 })

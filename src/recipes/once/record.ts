@@ -91,8 +91,8 @@ function canonicalJson(value: unknown): string {
   const sorted = (_: string, one: unknown): unknown => {
     if (typeof one !== 'object' || one === null || Array.isArray(one)) return one
     // JSON writes a Map, a form or a Blob as {}: requests that differ would have the same fingerprint.
-    if (Object.keys(one).length === 0 && !isPlain(one))
-      throw new TypeError(`fingerprint must be bytes, a string or JSON; got a ${one.constructor.name}`)
+    const tag = Object.prototype.toString.call(one)
+    if (isHiding(one, tag)) throw new TypeError(`fingerprint must be bytes, a string or JSON; got ${tag}`)
     return Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)))
   }
   const text = JSON.stringify(value, sorted) as string | undefined
@@ -100,10 +100,10 @@ function canonicalJson(value: unknown): string {
   return text
 }
 
-/** Whether its fields are all that it has. That of another realm (a test runner, say) is one, too. */
-function isPlain(value: object): boolean {
-  const prototype: object | null = Object.getPrototypeOf(value)
-  return prototype === null || Object.getPrototypeOf(prototype) === null
+/** Whether it has more than its fields. What is built in has a tag of its own, also where it is of another realm. */
+function isHiding(value: object, tag: string): boolean {
+  if (value instanceof Map || value instanceof Set || value instanceof ArrayBuffer) return true
+  return tag !== '[object Object]' && Object.keys(value).length === 0 && !ArrayBuffer.isView(value)
 }
 
 /** Whether they are of one request. A fingerprint that was not given is not compared. */
