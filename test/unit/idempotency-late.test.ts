@@ -76,6 +76,25 @@ describe('what a handler does with its response when its client was told of a ti
   })
 })
 
+test('node:http2: the body of an error is sent, also where middleware before the guard has put off its end', async () => {
+  const keys = keysOf()
+  const guarded = (request: Http2ServerRequest, response: Http2ServerResponse): void => {
+    const { end } = response
+    response.end = ((chunk: string) => {
+      void turns().then(() => end.call(response, chunk as never))
+      return response
+    }) as typeof end
+    const next = (error?: unknown): void => {
+      if (error === undefined) throw new Error('no')
+      response.statusCode = 500
+      response.end('the error page')
+    }
+    keys.node(request as never, response as never, next)
+  }
+  const client = overHttp2(await portOf(createHttp2Server(guarded).listen(0, '127.0.0.1') as never))
+  expect(await client.ask()).toEqual({ status: 500, body: 'the error page' })
+})
+
 describe('Express: a connection that carries another request by then is kept when an async handler', () => {
   const ways: Readonly<Record<string, (response: ServerResponse) => unknown>> = {
     answers: (response) => (response as express.Response).json({ paid: true }),

@@ -7,6 +7,7 @@
  * connection that is cut off, which carries another request by then.
  */
 import type { ServerResponse } from 'node:http'
+import { isHttp2 } from './head.ts'
 
 type Act = (...given: unknown[]) => unknown
 
@@ -35,7 +36,8 @@ export function quietWhenAnswered(response: ServerResponse): void {
   const isHeadSent = (): boolean => isClosed || response.headersSent
   const hasEnded = (): boolean => isClosed || wasEnded || response.writableEnded
   for (const name of OF_HEAD) wrap(name, isHeadSent, response)
-  wrap('write', hasEnded, true)
+  // The end of HTTP/2 writes its chunk by this very function, also where middleware has put that end off.
+  wrap('write', isHttp2(response) ? () => isClosed || response.writableEnded : hasEnded, true)
   wrap('end', hasEnded, response)
   response.once('close', () => {
     // Its other listeners may log what was sent.
