@@ -90,20 +90,20 @@ export class Upload<Value> {
 
   /**
    * Step 2 of a call that waits. One that wins evicts all that stand in the line, also one that has come after it was
-   * accepted. That one is newer, and stands in line again: none has won since it came.
+   * accepted. That one is newer, and stands in line again: none has won since it came. Once: evicted again, it goes,
+   * since whoever evicts it means it.
    */
   async #holdInOrder(won: number): Promise<CoreLease> {
     const { clock } = this.#locks.keeper
     const giveUpAt = clock.now() + this.#call.waitMs
-    for (let { waitMs } = this.#call; ; waitMs = Math.max(0, giveUpAt - clock.now())) {
-      try {
-        return await this.#hold(undefined, waitMs)
-      } catch (error) {
-        if (!(error instanceof SupersededError)) throw error
-        const { record } = await this.#list.look()
-        if (record.won > won) throw error
-      }
+    try {
+      return await this.#hold(undefined)
+    } catch (error) {
+      if (!(error instanceof SupersededError)) throw error
+      const { record } = await this.#list.look()
+      if (record.won > won) throw error
     }
+    return await this.#hold(undefined, Math.max(0, giveUpAt - clock.now()))
   }
 
   /**
