@@ -16,8 +16,8 @@ import { httpProblem, isPassing } from './problems.ts'
 /** A request, as the framework has it: of Hono, its context. */
 export interface LimitedOptions<Request> extends Omit<TakeOptions, 'cost' | 'signal'> {
   /**
-   * Whose request it is: a user, an API key, an address. Undefined: it is not limited, unless its client has left: then
-   * it is not handled, since a connection that has ended has no address.
+   * Whose request it is: a user, an API key, an address. Undefined: it is not limited, unless its client had left before
+   * this was asked: then it is not handled, since a connection that has ended has no address.
    */
   key(request: Request): string | undefined | Promise<string | undefined>
   /** How many it counts for: 1 unless given. */
@@ -86,8 +86,9 @@ export function limited<Request = IncomingMessage>(
   if (typeof options.key !== 'function') throw new TypeError('limited takes key, a function of the request')
   const judge = async (request: Request): Promise<Decision> => {
     const { key, cost, wait } = options
+    const left = hasLeft(request)
     const whose = await key(request)
-    if (whose === undefined) return hasLeft(request) ? LEFT : { fields: [] }
+    if (whose === undefined) return left ? LEFT : { fields: [] }
     const take = { cost: cost?.(request) ?? 1, ...(wait === undefined ? {} : { wait }) }
     return await limit.take(whose, take).then(decisionOf, undecided)
   }
