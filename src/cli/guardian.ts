@@ -208,12 +208,16 @@ export function hasTerminal(): boolean {
   }
 }
 
-export function signalGroup(group: number, signal: NodeJS.Signals): void {
+/** False: only processes of another user (sudo) are left, whose end is their own. */
+export function signalGroup(group: number, signal: NodeJS.Signals): boolean {
   try {
     process.kill(-group, signal)
+    return true
   } catch (error) {
-    // No process is left, or only processes of another user (setuid), whose end is their own.
     const { code } = error as NodeJS.ErrnoException
-    if (code !== 'ESRCH' && code !== 'EPERM') throw error
+    if (code === 'EPERM') return false
+    // No process is left.
+    if (code === 'ESRCH') return true
+    throw error
   }
 }

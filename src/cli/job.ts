@@ -203,6 +203,7 @@ export class JobRunner implements AsyncDisposable {
       signals: this.#signals.divert,
       interrupted: this.#signals.interrupted,
       onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, its command runs on'),
+      onRefused: () => this.#tell('the command cannot be signalled: it runs as another user'),
       onEnding: (why) => this.#ending(key, why),
     })
   }

@@ -83,6 +83,8 @@ export interface Job {
   readonly interrupted: AbortSignal
   /** The guardian was killed. */
   readonly onUnguarded: () => void
+  /** The command runs as another user: the kernel lets this process signal nothing of it. */
+  readonly onRefused: () => void
   /** The command is about to be ended, and why. */
   readonly onEnding: (why: EndReason) => void
 }
@@ -117,7 +119,7 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   }
   // From here to where signals are forwarded nothing is awaited, so no signal comes in between.
   const watch = new LeaseWatch(job, guardian)
-  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian)
+  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, job.onRefused)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
   // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.
