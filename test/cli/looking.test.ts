@@ -191,6 +191,16 @@ test('watch ends quietly with Ctrl-C', async () => {
   expect(await watch.ended).toMatchObject({ exit: 0, stderr: '' })
 })
 
+test('watch ends when no reader is left: the next change finds that out', async () => {
+  const piped = world.spawn('sh', ['-c', 'holdfast watch k --json | head -1; echo over'])
+  await eventually('a first look', () => piped.stdout.includes('\n'))
+  await eventually('its end', async () => {
+    await world.run('run', 'k', '--', 'true')
+    return piped.stdout.endsWith('over\n')
+  })
+  expect(await piped.ended).toMatchObject({ exit: 0, stderr: '' })
+})
+
 test('evict takes it away, and refuses a token that has moved on', async () => {
   const run = await holder('k', '--ttl', '3s')
   const token = (await show('k')).entries[0]?.token as string
