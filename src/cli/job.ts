@@ -58,6 +58,13 @@ export interface Wanted {
   readonly waitMs: number
 }
 
+/** Tell that the command does not run, and why. */
+export function refuse(input: Input, outcome: 'busy' | 'not-run', exit: number, message: string): number {
+  if (input.json) printJson(STDERR, input.command, { key: input.key, outcome, exit, message })
+  else if (outcome !== 'busy' || !input.has('quiet')) say(message)
+  return exit
+}
+
 /** How one run of the command under the lock went. `lease` is not given back yet. */
 export interface RunResult extends CommandOutcome {
   readonly lease: Lease
