@@ -31,7 +31,7 @@ export const command: CommandSpec = {
 async function campaign(input: Input, limits: RunLimits): Promise<number> {
   await using runner = await JobRunner.open(input, limits)
   for (;;) {
-    const term = await runner.run({ limit: 1, waitMs: Number.POSITIVE_INFINITY })
+    const term = await runner.run({ limit: 1, waitMs: Number.POSITIVE_INFINITY, outlasts: true })
     if (term === undefined) continue
     await term.lease.release()
     runner.report(term)

@@ -79,6 +79,7 @@ function planOf(input: Input): Plan {
   return {
     limits: limitsOf(input),
     waitMs: input.has('try-once') ? 0 : (waitMs ?? Number.POSITIVE_INFINITY),
+    outlasts: false,
     limit: input.has('shared') ? UNLIMITED : (input.wholeNumber('limit', 1, UNLIMITED) ?? 1),
     atLeastMs: input.durationMs('at-least') ?? 0,
     busyExit: input.wholeNumber('busy-exit', 0, MOST_EXIT) ?? EXITS.busy.code,
