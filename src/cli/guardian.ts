@@ -32,8 +32,10 @@ const LOOKS = 20
  * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment.
  *
  * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session
- * is added. The alarm is a subshell that sleeps, and knows what was known when it was set; USR1 cancels it, which is
- * therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
+ * is added. The leader of a group leads a session, too: what has a group of its own in there (timeout, set -m) is added
+ * where there is /proc. The alarm is a subshell that sleeps, and knows what was known when it was set; USR1 cancels it,
+ * which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells
+ * take.
  */
 const SCRIPT = `
 grace=$1 id=$2 target= session= alarm= delay=
@@ -51,9 +53,17 @@ descendants() {
     descendants "$child"
   done
 }
+# In the session of the group, and not in the group itself.
+beside_group() {
+  for file in $(grep -lsE "\\) [^ZX] [0-9]+ [0-9]+ \${target#-} " /proc/[0-9]*/stat); do
+    read -r stat < "$file" || continue
+    set -- \${stat##*) }
+    [ "$4" = "\${target#-}" ] && [ "$3" != "$4" ] && pid=\${file#/proc/} && echo "\${pid%/stat}"
+  done
+}
 members() {
   echo "$target"
-  [ -n "$id" ] || return 0
+  [ -n "$id" ] || { beside_group; return 0; }
   [ -r /proc/self/environ ] || { descendants "$target"; return 0; }
   for file in $(grep -lsF "HOLDFAST_ID=$id" /proc/[0-9]*/environ); do
     pid=\${file#/proc/} pid=\${pid%/environ}
@@ -70,7 +80,7 @@ alive() {
   signal 0 || return 1
   [ -r /proc/self/stat ] || return 0
   case $target in
-    -*) grep -qsE "\\) [^ZX] [0-9]+ \${target#-} " /proc/[0-9]*/stat ;;
+    -*) grep -qsE "\\) [^ZX] [0-9]+ [0-9]+ \${target#-} " /proc/[0-9]*/stat ;;
     *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
   esac
 }

@@ -10,7 +10,12 @@ let world: World
 beforeEach(() => {
   world = new World()
 })
-afterEach(() => world[Symbol.asyncDispose]())
+afterEach(async () => {
+  // One that has outlived its run keeps the pipes of its world open.
+  const worker = Number(world.read('worker'))
+  if (worker > 0 && isRunning(worker)) process.kill(worker, 'SIGKILL')
+  await world[Symbol.asyncDispose]()
+})
 
 /** Long enough that no test here waits for it. */
 const LONG_TTL = '10m'
@@ -95,6 +100,17 @@ test('run stopped past the ttl: its command is ended before the next one begins,
   expect(isRunning(worker)).toBe(false)
   run.signal('SIGCONT')
   expect(await run.ended).toMatchObject({ exit: 79 })
+})
+
+test('run killed with -9: what has a process group of its own (timeout, set -m) is ended before the next one begins', async (context) => {
+  if (process.platform !== 'linux') context.skip('it is found in /proc')
+  const work = `timeout 600 sh -c 'trap "" TERM; ${WORKER}'; true`
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', 'sh', '-c', work)
+  const next = successor()
+  await eventually('a waiter', async () => (await waiting()) === 1)
+  run.signal('SIGKILL')
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect(isRunning(worker)).toBe(false)
 })
 
 test('run and its command stopped past the ttl: the command is dead before the next one begins, and never wakes up', async () => {
