@@ -84,14 +84,14 @@ alive() {
     *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
   esac
 }
-# after SECONDS COMMAND...: in the background, as $!, until USR1. The trap may run before the line after the & does, so it cannot count on a variable set there.
+# after SECONDS COMMAND...: in the background, as $!, until USR1, which also ends what COMMAND has begun in this way. The trap may run before the line after the & does, so it cannot count on a variable set there.
 after() {
   (
-    before=$! over=
-    trap '[ -n "$over" ] || [ "$!" = "$before" ] || kill -s KILL "$!"; exit' USR1
+    before=$! by=KILL
+    trap '[ "$!" = "$before" ] || kill -s "$by" "$!"; exit' USR1
     sleep "$1" &
     shift
-    wait "$!" && { over=1; "$@"; }
+    wait "$!" && { before=$! by=USR1; "$@"; }
   ) 3<&- &
 }
 end() {

@@ -142,6 +142,8 @@ class LeaseWatch {
   #kill: Timer | undefined
   #atMost: Timer | undefined
   #ending: Promise<void> | undefined
+  /** When the guardian begins to end the command, by our clock. */
+  #alarmAt: number = Number.POSITIVE_INFINITY
   #lost = false
   #over = false
 
@@ -193,7 +195,9 @@ class LeaseWatch {
   #arm(earlierMs: number): void {
     const laterMs = this.#graceMs * GUARDIAN_LATER
     const killInMs = this.#job.lease.protectedMs - this.#marginMs - earlierMs
-    this.#guardian.arm(killInMs - this.#graceMs + laterMs, this.#graceMs - laterMs)
+    const delayMs = killInMs - this.#graceMs + laterMs
+    this.#alarmAt = clock.now() + delayMs
+    this.#guardian.arm(delayMs, this.#graceMs - laterMs)
   }
 
   /** Is it time? If not, look again when it may be. */
@@ -203,7 +207,9 @@ class LeaseWatch {
     const { held, protectedMs } = lease
     const killInMs = protectedMs - this.#marginMs
     this.#look?.cancel()
-    if (held && killInMs > this.#graceMs) {
+    // We were stopped until the guardian began to end the command: that is not taken back, though a beat was answered.
+    const hasRung = clock.now() >= this.#alarmAt
+    if (held && killInMs > this.#graceMs && !hasRung) {
       this.#look = clock.timer(killInMs - this.#graceMs, this.#check)
       return
     }

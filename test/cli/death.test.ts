@@ -102,6 +102,16 @@ test('run stopped past the ttl: its command is ended before the next one begins,
   expect(await run.ended).toMatchObject({ exit: 79 })
 })
 
+test('run stopped until the guardian has begun to end the command, and woken before the ttl is over, says so with 79', async () => {
+  const work = 'trap "echo told" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+  const { run, worker } = await holding('--ttl', '12s', '--', 'sh', '-c', work)
+  run.signal('SIGSTOP')
+  await eventually('TERM of the guardian', () => run.stdout.includes('told'))
+  run.signal('SIGCONT')
+  expect(await run.ended).toMatchObject({ exit: 79, stderr: expect.stringContaining("losing 'k'") })
+  expect(isRunning(worker)).toBe(false)
+})
+
 test('run killed with -9: what has a process group of its own (timeout, set -m) is ended before the next one begins', async (context) => {
   if (process.platform !== 'linux') context.skip('it is found in /proc')
   const work = `timeout 600 sh -c 'trap "" TERM; ${WORKER}'; true`
