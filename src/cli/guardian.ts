@@ -111,6 +111,10 @@ cancel() {
   [ -z "$alarm" ] || kill -s USR1 "$alarm"
   alarm=
 }
+# Nothing of the command is left. Nor shall be of the guardian: this shell, its alarm, and what ends the command now.
+over() {
+  kill -s KILL -- "-$$"
+}
 arm() {
   cancel
   after "$delay" end "$grace"
@@ -122,12 +126,13 @@ while read -r order first second <&3; do
     watch) target=$first; [ -z "$id" ] || session=$(session_of "$target"); [ -z "$delay" ] || arm ;;
     # Without a target there is nothing to end yet: watch arms it.
     arm) delay=$first grace=$second; [ -z "$target" ] || arm ;;
-    end) cancel; end "$first"; exit ;;
+    # Beside this loop: until then, orders and the end of the pipe are heard, as before.
+    end) cancel; (end "$first"; over) 3<&- & ;;
     done) cancel; exit ;;
   esac
 done
 end "$grace"
-cancel
+over
 `
 
 export class Guardian {
@@ -188,7 +193,7 @@ export class Guardian {
     this.#orders.write(`arm ${seconds(delayMs)} ${seconds(graceMs)}\n`)
   }
 
-  /** End the command now. Resolves when nothing of it is left. */
+  /** End the command now. Resolves when nothing of it is left. It cancels the alarm, which can be set again. */
   async end(graceMs: number): Promise<void> {
     this.#mayEnd = true
     this.#orders.write(`end ${seconds(graceMs)}\n`)

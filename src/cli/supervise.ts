@@ -167,7 +167,7 @@ class LeaseWatch {
     lease.signal.addEventListener('abort', this.#check, { once: true })
     channels.renewal.subscribe(this.#renewed)
     this.#check()
-    this.#arm(0)
+    this.#armAgain()
   }
 
   /**
@@ -187,8 +187,13 @@ class LeaseWatch {
   readonly #renewed = (): void => {
     setImmediate(() => {
       this.#check()
-      if (this.#ending === undefined && !this.#over) this.#arm(0)
+      this.#armAgain()
     })
+  }
+
+  /** Also while the command is ended because its time is over: its grace may be longer than the lease. */
+  #armAgain(): void {
+    if (this.#job.limits.onLost !== 'ignore' && !this.#lost && !this.#over) this.#arm(0)
   }
 
   /** Tell the guardian when to act without us. */
@@ -223,11 +228,11 @@ class LeaseWatch {
   #end(graceMs: number, why: EndReason): void {
     if (this.#ending === undefined) {
       this.#ending = this.#guardian.end(graceMs)
+      this.#armAgain()
       if (this.#guardian.gone && graceMs > 0) this.#child?.signal('SIGTERM')
       this.#job.onEnding(why)
     }
-    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian
-    // does not hear.
+    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most.
     this.#kill?.cancel()
     this.#kill = clock.timer(graceMs, () => this.#child?.signal('SIGKILL'))
   }

@@ -112,6 +112,20 @@ test('run stopped until the guardian has begun to end the command, and woken bef
   expect(isRunning(worker)).toBe(false)
 })
 
+test.each(['SIGKILL', 'SIGSTOP'] as const)(
+  'run gets %s in the grace of --at-most: its command, which goes on until then, does not outlive the lock',
+  async (signal) => {
+    const work = 'trap "echo told >> told" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+    const options = ['--ttl', '6s', '--at-most', '1s', '--grace', LONG_TTL]
+    const { run, worker } = await holding(...options, '--', 'sh', '-c', work)
+    await eventually('TERM', () => world.lines('told').length > 0)
+    await eventually('a hold longer than the ttl', async () => ((await show()).entries[0]?.heldMs ?? 0) > 8000)
+    expect({ told: world.lines('told').length, works: isRunning(worker) }).toEqual({ told: 1, works: true })
+    run.signal(signal)
+    await eventually('its end', () => !isRunning(worker))
+  },
+)
+
 test('run killed with -9: what has a process group of its own (timeout, set -m) is ended before the next one begins', async (context) => {
   if (process.platform !== 'linux') context.skip('it is found in /proc')
   const work = `timeout 600 sh -c 'trap "" TERM; ${WORKER}'; true`
