@@ -86,6 +86,7 @@ export class CommandProcess {
   readonly #process: ChildProcess
   readonly #leads: boolean
   readonly #onRefused: () => void
+  readonly #passedOn = new Set<NodeJS.Signals>()
   #refused = false
 
   /** Throws for arguments that are too long. `onRefused`: the kernel lets us signal nothing of it; called once. */
@@ -125,8 +126,14 @@ export class CommandProcess {
   /** Pass on a signal that we got, unless the command has got it too. */
   forward(signal: NodeJS.Signals): void {
     if (!this.#leads && sentByTerminal(signal)) return
+    this.#passedOn.add(signal)
     if (this.#leads && ENDING.has(signal)) this.signal(signal)
     else this.#process.kill(signal)
+  }
+
+  /** Whether it has died of a signal that it got from us: then what it has started was not left running on purpose. */
+  diedOfOurs({ signal }: CommandExit): boolean {
+    return signal !== null && this.#passedOn.has(signal)
   }
 
   /** Signal all of it that can be reached without looking for it. The guardian reaches the rest. */

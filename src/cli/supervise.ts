@@ -125,6 +125,7 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.
   if (child.group !== undefined) job.alsoAlive(child.group).catch(() => undefined)
   const ended = await child.ended
+  if (child.diedOfOurs(ended)) watch.endRest()
   const lost = await watch.over()
   stopForwarding()
   // Not in a `finally`: whatever is thrown before, the guardian ends the command when we are gone.
@@ -167,6 +168,13 @@ class LeaseWatch {
     lease.signal.addEventListener('abort', this.#check, { once: true })
     channels.renewal.subscribe(this.#renewed)
     this.#check()
+    this.#armAgain()
+  }
+
+  /** The command has died of a signal that was meant for all of it, and that the rest may not have got. */
+  endRest(): void {
+    if (this.#ending !== undefined) return
+    this.#ending = this.#guardian.end(this.#job.limits.graceMs)
     this.#armAgain()
   }
 
