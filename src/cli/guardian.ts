@@ -29,7 +29,8 @@ const LOOKS = 20
 
 /**
  * $1: seconds between TERM and KILL, until an order says otherwise. $2: empty for a command that has a process group of
- * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment.
+ * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment. $3:
+ * whether we are a part of another run's command: what kills us then is mostly the end of that, whose lock is over.
  *
  * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session
  * is added. The leader of a group leads a session, too: what has a group of its own in there (timeout, set -m) is added
@@ -38,7 +39,7 @@ const LOOKS = 20
  * take.
  */
 const SCRIPT = `
-grace=$1 id=$2 target= session= alarm= delay=
+grace=$1 id=$2 nested=$3 target= session= alarm= delay=
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU
 
 # proc(5): after the name, which may contain anything, come state, parent, group, session.
@@ -131,6 +132,7 @@ while read -r order first second <&3; do
     done) cancel; exit ;;
   esac
 done
+[ -z "$nested" ] || grace=0
 end "$grace"
 over
 `
@@ -154,8 +156,9 @@ export class Guardian {
     const commandLeads = !hasTerminal()
     // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end
     // this one.
-    const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
-    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), commandLeads ? '' : id], {
+    const { HOLDFAST_ID: outer, PATH = '', ...env } = process.env
+    const args = [seconds(graceMs), commandLeads ? '' : id, outer === undefined ? '' : 'nested']
+    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', ...args], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
       detached: true,
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],

@@ -77,6 +77,14 @@ test('run killed with -9 while its command is stopped: the command is killed, an
   expect(await successor().ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
 })
 
+test('an outer run killed with -9: the command of a run inside it is killed with that, however long its grace is', async () => {
+  const inner = ['holdfast', 'run', 'inner', '--ttl', LONG_TTL, '--grace', LONG_TTL, '--', 'sh', '-c']
+  const work = 'trap "" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', ...inner, work)
+  run.signal('SIGKILL')
+  await eventually('its end', () => !isRunning(worker))
+})
+
 test('the command killed with -9: run ends with 137, and the next one begins at once', async () => {
   const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
   const next = successor()
