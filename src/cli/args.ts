@@ -127,8 +127,9 @@ export class Input {
 /** Parse what follows the name of the command. */
 export function parseInput(command: string, spec: CommandSpec, argv: readonly string[]): Input {
   const split = argv.indexOf('--')
-  const ours = split < 0 ? argv : argv.slice(0, split)
-  const program = split < 0 ? [] : argv.slice(split + 1)
+  // Where no command line follows it, it ends the options, as elsewhere: for a key that begins with `-`.
+  const ours = split < 0 || !spec.runs ? argv : argv.slice(0, split)
+  const program = split < 0 || !spec.runs ? [] : argv.slice(split + 1)
   const options = { ...spec.options, ...COMMON }
   const { values, rest } = parseOptions(options, ours)
   const input = new Input(command, rest, program, values)
@@ -184,9 +185,13 @@ function demandArguments(spec: CommandSpec, input: Input, split: boolean): void 
   }
   if (rest.length < least)
     throw new UsageError(`${/^[A-Z]+/.exec(spec.usage)?.[0] ?? 'something'} is missing; ${usage}`)
+  if (!spec.runs && split && rest.length > most) throw new UsageError(`'${command}' runs no command; ${usage}`)
   if (rest.length > most) throw new UsageError(`too many arguments: '${rest[most]}'; ${usage}`)
   if (spec.runs && program.length === 0) throw new UsageError(`no command to run; ${usage}`)
-  if (!spec.runs && split) throw new UsageError(`'${command}' runs no command; ${usage}`)
+  // Node reads arguments as UTF-8, and puts this in the place of what is none.
+  const garbled = program.find((argument) => argument.includes('\uFFFD'))
+  if (garbled !== undefined)
+    throw new UsageError(`'${garbled}' is not UTF-8, or has U+FFFD in it: the command would get another argument`)
 }
 
 /** Options of other programs that lock, and ours in their place. */

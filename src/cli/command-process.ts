@@ -46,12 +46,22 @@ function lookUp(
   const files = name.includes('/') ? [name] : path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
   let answer: 'cannotRun' | 'notFound' = 'notFound'
   for (const file of files) {
-    const stats = statSync(file, { throwIfNoEntry: false })
-    if (stats === undefined) continue
-    if (stats.isFile() && isExecutable(file)) return 'ok'
-    answer = 'cannotRun'
+    const there = lookAt(file)
+    if (there === 'ok') return 'ok'
+    if (there === 'cannotRun') answer = 'cannotRun'
   }
   return answer
+}
+
+function lookAt(file: string): Exit & ('ok' | 'cannotRun' | 'notFound') {
+  try {
+    const stats = statSync(file, { throwIfNoEntry: false })
+    if (stats === undefined) return 'notFound'
+    return stats.isFile() && isExecutable(file) ? 'ok' : 'cannotRun'
+  } catch (error) {
+    // In a folder that may not be read there may be one. In a file, or below a name that is too long, there is none.
+    return (error as NodeJS.ErrnoException).code === 'EACCES' ? 'cannotRun' : 'notFound'
+  }
 }
 
 function isExecutable(file: string): boolean {
@@ -71,23 +81,37 @@ function isExecutable(file: string): boolean {
 const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
 
 export class CommandProcess {
-  /** Rejects if it could not be started: too many arguments, too many processes. */
+  /** Rejects if it could not be started: too many processes. */
   readonly ended: Promise<CommandExit>
   readonly #process: ChildProcess
   readonly #leads: boolean
+  readonly #onRefused: () => void
+  readonly #passedOn = new Set<NodeJS.Signals>()
+  #refused = false
 
-  constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian) {
+  /** Throws for arguments that are too long. `onRefused`: the kernel lets us signal nothing of it; called once. */
+  constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian, onRefused: () => void) {
     this.#leads = guardian.commandLeads
+    this.#onRefused = onRefused
     const stdio: StdioOptions = ['inherit', 'inherit', 'inherit', guardian.orders]
-    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', this.#leads ? '-' : '', ...program], {
-      detached: this.#leads,
-      stdio,
-      env,
-    })
+    const cannotRun = (error: Error): CannotRun =>
+      new CannotRun(`cannot run '${program[0]}': ${error.message}`, { cause: error })
+    try {
+      this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', this.#leads ? '-' : '', ...program], {
+        detached: this.#leads,
+        stdio,
+        env,
+      })
+    } catch (error) {
+      throw cannotRun(error as Error)
+    }
     this.ended = new Promise((resolve, reject) => {
-      this.#process.once('error', (error) =>
-        reject(new CannotRun(`cannot run '${program[0]}': ${error.message}`, { cause: error })),
-      )
+      // Node tells by the same event of a command that was not started, and of one that may not be signalled: `sudo`
+      // has made it one of another user. It runs, and its end is its own.
+      this.#process.on('error', (error) => {
+        if (this.#process.pid === undefined) reject(cannotRun(error))
+        else this.#wasRefused()
+      })
       this.#process.once('exit', (code, signal) =>
         resolve({ exit: code ?? signalExit(signal as NodeJS.Signals), signal }),
       )
@@ -101,14 +125,27 @@ export class CommandProcess {
 
   /** Pass on a signal that we got, unless the command has got it too. */
   forward(signal: NodeJS.Signals): void {
+    if (!this.#leads && sentByTerminal(signal)) return
+    this.#passedOn.add(signal)
     if (this.#leads && ENDING.has(signal)) this.signal(signal)
-    else if (this.#leads || !sentByTerminal(signal)) this.#process.kill(signal)
+    else this.#process.kill(signal)
+  }
+
+  /** Whether it has died of a signal that it got from us: then what it has started was not left running on purpose. */
+  diedOfOurs({ signal }: CommandExit): boolean {
+    return signal !== null && this.#passedOn.has(signal)
   }
 
   /** Signal all of it that can be reached without looking for it. The guardian reaches the rest. */
   signal(signal: NodeJS.Signals): void {
     if (this.group === undefined) this.#process.kill(signal)
-    else signalGroup(this.group, signal)
+    else if (!signalGroup(this.group, signal)) this.#wasRefused()
+  }
+
+  #wasRefused(): void {
+    if (this.#refused) return
+    this.#refused = true
+    this.#onRefused()
   }
 }
 

@@ -29,14 +29,17 @@ const LOOKS = 20
 
 /**
  * $1: seconds between TERM and KILL, until an order says otherwise. $2: empty for a command that has a process group of
- * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment.
+ * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment. $3:
+ * whether we are a part of another run's command: what kills us then is mostly the end of that, whose lock is over.
  *
  * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session
- * is added. The alarm is a subshell that sleeps, and knows what was known when it was set; USR1 cancels it, which is
- * therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
+ * is added. The leader of a group leads a session, too: what has a group of its own in there (timeout, set -m) is added
+ * where there is /proc. The alarm is a subshell that sleeps, and knows what was known when it was set; USR1 cancels it,
+ * which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells
+ * take.
  */
 const SCRIPT = `
-grace=$1 id=$2 target= session= alarm= delay=
+grace=$1 id=$2 nested=$3 target= session= alarm= delay=
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU
 
 # proc(5): after the name, which may contain anything, come state, parent, group, session.
@@ -51,9 +54,17 @@ descendants() {
     descendants "$child"
   done
 }
+# In the session of the group, and not in the group itself.
+beside_group() {
+  for file in $(grep -lsE "\\) [^ZX] [0-9]+ [0-9]+ \${target#-} " /proc/[0-9]*/stat); do
+    read -r stat < "$file" || continue
+    set -- \${stat##*) }
+    [ "$4" = "\${target#-}" ] && [ "$3" != "$4" ] && pid=\${file#/proc/} && echo "\${pid%/stat}"
+  done
+}
 members() {
   echo "$target"
-  [ -n "$id" ] || return 0
+  [ -n "$id" ] || { beside_group; return 0; }
   [ -r /proc/self/environ ] || { descendants "$target"; return 0; }
   for file in $(grep -lsF "HOLDFAST_ID=$id" /proc/[0-9]*/environ); do
     pid=\${file#/proc/} pid=\${pid%/environ}
@@ -70,18 +81,18 @@ alive() {
   signal 0 || return 1
   [ -r /proc/self/stat ] || return 0
   case $target in
-    -*) grep -qsE "\\) [^ZX] [0-9]+ \${target#-} " /proc/[0-9]*/stat ;;
+    -*) grep -qsE "\\) [^ZX] [0-9]+ [0-9]+ \${target#-} " /proc/[0-9]*/stat ;;
     *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
   esac
 }
-# after SECONDS COMMAND...: in the background, as $!, until USR1. The trap may run before the line after the & does, so it cannot count on a variable set there.
+# after SECONDS COMMAND...: in the background, as $!, until USR1, which also ends what COMMAND has begun in this way. The trap may run before the line after the & does, so it cannot count on a variable set there.
 after() {
   (
-    before=$! over=
-    trap '[ -n "$over" ] || [ "$!" = "$before" ] || kill -s KILL "$!"; exit' USR1
+    before=$! by=KILL
+    trap '[ "$!" = "$before" ] || kill -s "$by" "$!"; exit' USR1
     sleep "$1" &
     shift
-    wait "$!" && { over=1; "$@"; }
+    wait "$!" && { before=$! by=USR1; "$@"; }
   ) 3<&- &
 }
 end() {
@@ -101,6 +112,10 @@ cancel() {
   [ -z "$alarm" ] || kill -s USR1 "$alarm"
   alarm=
 }
+# Nothing of the command is left. Nor shall be of the guardian: this shell, its alarm, and what ends the command now.
+over() {
+  kill -s KILL -- "-$$"
+}
 arm() {
   cancel
   after "$delay" end "$grace"
@@ -112,12 +127,14 @@ while read -r order first second <&3; do
     watch) target=$first; [ -z "$id" ] || session=$(session_of "$target"); [ -z "$delay" ] || arm ;;
     # Without a target there is nothing to end yet: watch arms it.
     arm) delay=$first grace=$second; [ -z "$target" ] || arm ;;
-    end) cancel; end "$first"; exit ;;
+    # Beside this loop: until then, orders and the end of the pipe are heard, as before.
+    end) cancel; (end "$first"; over) 3<&- & ;;
     done) cancel; exit ;;
   esac
 done
+[ -z "$nested" ] || grace=0
 end "$grace"
-cancel
+over
 `
 
 export class Guardian {
@@ -139,8 +156,9 @@ export class Guardian {
     const commandLeads = !hasTerminal()
     // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end
     // this one.
-    const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
-    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), commandLeads ? '' : id], {
+    const { HOLDFAST_ID: outer, PATH = '', ...env } = process.env
+    const args = [seconds(graceMs), commandLeads ? '' : id, outer === undefined ? '' : 'nested']
+    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', ...args], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
       detached: true,
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
@@ -178,7 +196,7 @@ export class Guardian {
     this.#orders.write(`arm ${seconds(delayMs)} ${seconds(graceMs)}\n`)
   }
 
-  /** End the command now. Resolves when nothing of it is left. */
+  /** End the command now. Resolves when nothing of it is left. It cancels the alarm, which can be set again. */
   async end(graceMs: number): Promise<void> {
     this.#mayEnd = true
     this.#orders.write(`end ${seconds(graceMs)}\n`)
@@ -208,12 +226,16 @@ export function hasTerminal(): boolean {
   }
 }
 
-export function signalGroup(group: number, signal: NodeJS.Signals): void {
+/** False: only processes of another user (sudo) are left, whose end is their own. */
+export function signalGroup(group: number, signal: NodeJS.Signals): boolean {
   try {
     process.kill(-group, signal)
+    return true
   } catch (error) {
-    // No process is left, or only processes of another user (setuid), whose end is their own.
     const { code } = error as NodeJS.ErrnoException
-    if (code !== 'ESRCH' && code !== 'EPERM') throw error
+    if (code === 'EPERM') return false
+    // No process is left.
+    if (code === 'ESRCH') return true
+    throw error
   }
 }

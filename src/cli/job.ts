@@ -9,7 +9,7 @@ import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
 import { type Engine, UNLIMITED } from '../core/engine.ts'
-import { DeadlockError, type LossReason } from '../core/errors.ts'
+import { DeadlockError, EngineError, type LossReason } from '../core/errors.ts'
 import type { CoreLease, Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
 import { ttlMsOf } from '../core/locks-options.ts'
@@ -21,7 +21,7 @@ import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
 import { Signals } from './signals.ts'
 import { type CommandOutcome, type EndReason, type RunLimits, supervise } from './supervise.ts'
-import { WaitDisplay } from './wait-display.ts'
+import { pause, WaitDisplay } from './wait-display.ts'
 
 /** The contract's bound on a holder, in bytes. */
 const LONGEST_HOLDER_BYTES = 512
@@ -56,6 +56,18 @@ export interface Wanted {
   readonly limit: number
   /** 0: one try. */
   readonly waitMs: number
+  /** Whether to wait through outages, too, once the engine has answered. */
+  readonly outlasts: boolean
+}
+
+/** Between two waits, each of which has borne an outage for a whole ttl. */
+const OUTAGE_PAUSE_MS = 1_000
+
+/** Tell that the command does not run, and why. */
+export function refuse(input: Input, outcome: 'busy' | 'not-run', exit: number, message: string): number {
+  if (input.json) printJson(STDERR, input.command, { key: input.key, outcome, exit, message })
+  else if (outcome !== 'busy' || !input.has('quiet')) say(message)
+  return exit
 }
 
 /** How one run of the command under the lock went. `lease` is not given back yet. */
@@ -71,6 +83,8 @@ export class JobRunner implements AsyncDisposable {
   readonly #opened: Opened
   readonly #signals: Signals
   #renewalError: string | undefined
+  /** The engine has answered: it is the right one, and can be used. */
+  #answered = false
 
   /** Open the engine that `input` names, for a command under `limits`. Signals are heard from now on. */
   static async open(input: Input, limits: RunLimits): Promise<JobRunner> {
@@ -100,7 +114,7 @@ export class JobRunner implements AsyncDisposable {
     return this.#opened.locks
   }
 
-  /** The last signal that asked us to end, also if it was passed on to the command. */
+  /** The signal that asked us to end, also if it was passed on to the command, unless that has survived it. */
   get toldToEnd(): NodeJS.Signals | undefined {
     return this.#signals.toldToEnd
   }
@@ -127,10 +141,13 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** Wait for the lock and run the command under it. Undefined: it is busy, and `waitMs` is 0. */
-  async run({ limit, waitMs }: Wanted): Promise<RunResult | undefined> {
+  async run({ limit, waitMs, outlasts }: Wanted): Promise<RunResult | undefined> {
     const lock = this.#lock(limit)
     const askedAt = clock.now()
-    const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs))
+    const isKnown = this.#answered && outlasts
+    const tried = isKnown ? undefined : await this.#opened.ask(() => this.#tryFirst(lock, waitMs))
+    const waits = waitMs > 0 && tried === undefined
+    const lease = waits ? await this.#opened.ask(() => this.#wait(lock, waitMs, outlasts)) : tried
     if (lease === undefined) return undefined
     const grantedAt = clock.now()
     const waitedMs = grantedAt - askedAt
@@ -151,15 +168,27 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** One try first: it fails at once where waiting would try an unreachable engine again and again. */
-  async #acquire(lock: Lock<AcquireOptions>, waitMs: number): Promise<Lease | undefined> {
+  async #tryFirst(lock: Lock<AcquireOptions>, waitMs: number): Promise<Lease | undefined> {
+    const lease = await lock.tryAcquire({ signal: this.#signals.interrupted })
+    if (lease === undefined && waitMs > 0) await this.#refuseDeadlock(lock.key)
+    this.#answered = true
+    return lease
+  }
+
+  async #wait(lock: Lock<AcquireOptions>, waitMs: number, outlasts: boolean): Promise<Lease> {
     const signal = this.#signals.interrupted
-    const lease = await lock.tryAcquire({ signal })
-    if (lease !== undefined || waitMs === 0) return lease
-    await this.#refuseDeadlock(lock.key)
     const options = { quiet: this.#input.has('quiet') || this.#input.json, verbose: this.#input.has('verbose') }
     const waiting = WaitDisplay.begin(this.locks, lock.key, options)
     try {
-      return await lock.acquire({ signal, ...(waitMs === Number.POSITIVE_INFINITY ? {} : { wait: waitMs }) })
+      for (;;) {
+        try {
+          return await lock.acquire({ signal, ...(waitMs === Number.POSITIVE_INFINITY ? {} : { wait: waitMs }) })
+        } catch (error) {
+          if (!outlasts || !(error instanceof EngineError) || !error.transient) throw error
+          this.remark(`${printable(error.message)}; still a candidate for '${printable(lock.key)}'`)
+        }
+        await pause(OUTAGE_PAUSE_MS, signal)
+      }
     } finally {
       await waiting?.end()
     }
@@ -203,12 +232,14 @@ export class JobRunner implements AsyncDisposable {
       signals: this.#signals.divert,
       interrupted: this.#signals.interrupted,
       onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, its command runs on'),
+      onRefused: () => this.#tell('the command cannot be signalled: it runs as another user'),
       onEnding: (why) => this.#ending(key, why),
     })
   }
 
   #ending(key: string, why: EndReason): void {
     const { atMostMs = 0 } = this.#limits
+    this.#signals.commandEnds()
     if (why === 'at-most') this.#tell(`the command has had its ${formatDuration(atMostMs)}: ending it`)
     else this.#tell(`losing '${printable(key)}' (${this.#lossInWords(why)}): ending the command`)
   }

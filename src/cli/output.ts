@@ -12,7 +12,8 @@ type Descriptor = typeof STDOUT | typeof STDERR
 const AGAIN_MS = 5
 const bell = new Int32Array(new SharedArrayBuffer(4))
 
-export function write(fd: Descriptor, text: string): void {
+/** False: no reader is left. */
+export function write(fd: Descriptor, text: string): boolean {
   const bytes = Buffer.from(text)
   for (let sent = 0; sent < bytes.length; ) {
     try {
@@ -22,14 +23,15 @@ export function write(fd: Descriptor, text: string): void {
       // The program that started us made it non-blocking, and its reader is slow.
       if (code === 'EAGAIN') Atomics.wait(bell, 0, 0, AGAIN_MS)
       // `holdfast ls | head -1`, or a terminal that is gone: no reader is left to tell.
-      else if (code === 'EPIPE' || code === 'EIO' || code === 'EBADF') return
+      else if (code === 'EPIPE' || code === 'EIO' || code === 'EBADF') return false
       else throw error
     }
   }
+  return true
 }
 
-export function print(text: string): void {
-  write(STDOUT, `${text}\n`)
+export function print(text: string): boolean {
+  return write(STDOUT, `${text}\n`)
 }
 
 /** A message of our own, beside whatever the command prints. */
@@ -41,11 +43,11 @@ export function say(text: string): void {
  * The one shape of everything `--json` prints: one object on one line. Tokens are decimal strings, durations are
  * milliseconds.
  */
-export function printJson(fd: Descriptor, command: string, members: object): void {
+export function printJson(fd: Descriptor, command: string, members: object): boolean {
   const text = JSON.stringify({ holdfast: 1, command, ...members }, (_, value: unknown) =>
     typeof value === 'bigint' ? String(value) : value,
   )
-  write(fd, `${text}\n`)
+  return write(fd, `${text}\n`)
 }
 
 /**

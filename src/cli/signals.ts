@@ -15,8 +15,13 @@ const PASSED_ON: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SI
 export const ENDING: ReadonlySet<NodeJS.Signals> = new Set(['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM'])
 
 export class Signals {
-  /** The last one that asks a program to end, also while they are diverted. */
+  /**
+   * The signal that this process has to end by when its command has, though it was passed on. TERM, since it says no
+   * more than that. Of the others only those that came while the command was being ended: one that came before it has
+   * survived, as daemons do that read their configuration again at a HUP.
+   */
   toldToEnd: NodeJS.Signals | undefined
+  #commandEnds = false
   readonly #interrupt = new AbortController()
   #listener = (signal: NodeJS.Signals): void => this.#interrupt.abort(new Interrupted(signal))
 
@@ -24,7 +29,7 @@ export class Signals {
   constructor() {
     for (const signal of PASSED_ON) {
       process.on(signal, () => {
-        if (ENDING.has(signal)) this.toldToEnd = signal
+        if (signal === 'SIGTERM' || (this.#commandEnds && ENDING.has(signal))) this.toldToEnd = signal
         this.#listener(signal)
       })
     }
@@ -35,8 +40,18 @@ export class Signals {
     return this.#interrupt.signal
   }
 
-  /** `listener` hears them, until the answer is called; then the listener of before. */
+  /** The command that has them is being ended. */
+  commandEnds(): void {
+    this.#commandEnds = true
+  }
+
+  /**
+   * `listener`, a command that begins, hears them until the answer is called; then the listener of before. What another
+   * command has heard is forgotten.
+   */
   readonly divert = (listener: (signal: NodeJS.Signals) => void): (() => void) => {
+    this.toldToEnd = undefined
+    this.#commandEnds = false
     const before = this.#listener
     this.#listener = listener
     return () => {

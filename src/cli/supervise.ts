@@ -83,6 +83,8 @@ export interface Job {
   readonly interrupted: AbortSignal
   /** The guardian was killed. */
   readonly onUnguarded: () => void
+  /** The command runs as another user: the kernel lets this process signal nothing of it. */
+  readonly onRefused: () => void
   /** The command is about to be ended, and why. */
   readonly onEnding: (why: EndReason) => void
 }
@@ -117,12 +119,13 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   }
   // From here to where signals are forwarded nothing is awaited, so no signal comes in between.
   const watch = new LeaseWatch(job, guardian)
-  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian)
+  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, job.onRefused)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
   // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.
   if (child.group !== undefined) job.alsoAlive(child.group).catch(() => undefined)
   const ended = await child.ended
+  if (child.diedOfOurs(ended)) watch.endRest()
   const lost = await watch.over()
   stopForwarding()
   // Not in a `finally`: whatever is thrown before, the guardian ends the command when we are gone.
@@ -140,6 +143,8 @@ class LeaseWatch {
   #kill: Timer | undefined
   #atMost: Timer | undefined
   #ending: Promise<void> | undefined
+  /** When the guardian begins to end the command, by our clock. */
+  #alarmAt: number = Number.POSITIVE_INFINITY
   #lost = false
   #over = false
 
@@ -163,7 +168,14 @@ class LeaseWatch {
     lease.signal.addEventListener('abort', this.#check, { once: true })
     channels.renewal.subscribe(this.#renewed)
     this.#check()
-    this.#arm(0)
+    this.#armAgain()
+  }
+
+  /** The command has died of a signal that was meant for all of it, and that the rest may not have got. */
+  endRest(): void {
+    if (this.#ending !== undefined) return
+    this.#ending = this.#guardian.end(this.#job.limits.graceMs)
+    this.#armAgain()
   }
 
   /**
@@ -183,15 +195,22 @@ class LeaseWatch {
   readonly #renewed = (): void => {
     setImmediate(() => {
       this.#check()
-      if (this.#ending === undefined && !this.#over) this.#arm(0)
+      this.#armAgain()
     })
+  }
+
+  /** Also while the command is ended because its time is over: its grace may be longer than the lease. */
+  #armAgain(): void {
+    if (this.#job.limits.onLost !== 'ignore' && !this.#lost && !this.#over) this.#arm(0)
   }
 
   /** Tell the guardian when to act without us. */
   #arm(earlierMs: number): void {
     const laterMs = this.#graceMs * GUARDIAN_LATER
     const killInMs = this.#job.lease.protectedMs - this.#marginMs - earlierMs
-    this.#guardian.arm(killInMs - this.#graceMs + laterMs, this.#graceMs - laterMs)
+    const delayMs = killInMs - this.#graceMs + laterMs
+    this.#alarmAt = clock.now() + delayMs
+    this.#guardian.arm(delayMs, this.#graceMs - laterMs)
   }
 
   /** Is it time? If not, look again when it may be. */
@@ -201,7 +220,9 @@ class LeaseWatch {
     const { held, protectedMs } = lease
     const killInMs = protectedMs - this.#marginMs
     this.#look?.cancel()
-    if (held && killInMs > this.#graceMs) {
+    // We were stopped until the guardian began to end the command: that is not taken back, though a beat was answered.
+    const hasRung = clock.now() >= this.#alarmAt
+    if (held && killInMs > this.#graceMs && !hasRung) {
       this.#look = clock.timer(killInMs - this.#graceMs, this.#check)
       return
     }
@@ -215,11 +236,11 @@ class LeaseWatch {
   #end(graceMs: number, why: EndReason): void {
     if (this.#ending === undefined) {
       this.#ending = this.#guardian.end(graceMs)
+      this.#armAgain()
       if (this.#guardian.gone && graceMs > 0) this.#child?.signal('SIGTERM')
       this.#job.onEnding(why)
     }
-    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian
-    // does not hear.
+    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most.
     this.#kill?.cancel()
     this.#kill = clock.timer(graceMs, () => this.#child?.signal('SIGKILL'))
   }

@@ -117,7 +117,8 @@ function why(error: unknown): string {
 }
 
 /** Resolves after `ms`, or when `signal` aborts. */
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+/** Over when `signal` aborts, too. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = clock.timer(ms, resolve)
     onAbort(signal, () => {

@@ -10,7 +10,12 @@ let world: World
 beforeEach(() => {
   world = new World()
 })
-afterEach(() => world[Symbol.asyncDispose]())
+afterEach(async () => {
+  // One that has outlived its run keeps the pipes of its world open.
+  const worker = Number(world.read('worker'))
+  if (worker > 0 && isRunning(worker)) process.kill(worker, 'SIGKILL')
+  await world[Symbol.asyncDispose]()
+})
 
 /** Long enough that no test here waits for it. */
 const LONG_TTL = '10m'
@@ -72,6 +77,14 @@ test('run killed with -9 while its command is stopped: the command is killed, an
   expect(await successor().ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
 })
 
+test('an outer run killed with -9: the command of a run inside it is killed with that, however long its grace is', async () => {
+  const inner = ['holdfast', 'run', 'inner', '--ttl', LONG_TTL, '--grace', LONG_TTL, '--', 'sh', '-c']
+  const work = 'trap "" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', ...inner, work)
+  run.signal('SIGKILL')
+  await eventually('its end', () => !isRunning(worker))
+})
+
 test('the command killed with -9: run ends with 137, and the next one begins at once', async () => {
   const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
   const next = successor()
@@ -95,6 +108,41 @@ test('run stopped past the ttl: its command is ended before the next one begins,
   expect(isRunning(worker)).toBe(false)
   run.signal('SIGCONT')
   expect(await run.ended).toMatchObject({ exit: 79 })
+})
+
+test('run stopped until the guardian has begun to end the command, and woken before the ttl is over, says so with 79', async () => {
+  const work = 'trap "echo told" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+  const { run, worker } = await holding('--ttl', '12s', '--', 'sh', '-c', work)
+  run.signal('SIGSTOP')
+  await eventually('TERM of the guardian', () => run.stdout.includes('told'))
+  run.signal('SIGCONT')
+  expect(await run.ended).toMatchObject({ exit: 79, stderr: expect.stringContaining("losing 'k'") })
+  expect(isRunning(worker)).toBe(false)
+})
+
+test.each(['SIGKILL', 'SIGSTOP'] as const)(
+  'run gets %s in the grace of --at-most: its command, which goes on until then, does not outlive the lock',
+  async (signal) => {
+    const work = 'trap "echo told >> told" TERM; echo $$ > worker; while :; do sleep 0.02; done'
+    const options = ['--ttl', '6s', '--at-most', '1s', '--grace', LONG_TTL]
+    const { run, worker } = await holding(...options, '--', 'sh', '-c', work)
+    await eventually('TERM', () => world.lines('told').length > 0)
+    await eventually('a hold longer than the ttl', async () => ((await show()).entries[0]?.heldMs ?? 0) > 8000)
+    expect({ told: world.lines('told').length, works: isRunning(worker) }).toEqual({ told: 1, works: true })
+    run.signal(signal)
+    await eventually('its end', () => !isRunning(worker))
+  },
+)
+
+test('run killed with -9: what has a process group of its own (timeout, set -m) is ended before the next one begins', async (context) => {
+  if (process.platform !== 'linux') context.skip('it is found in /proc')
+  const work = `timeout 600 sh -c 'trap "" TERM; ${WORKER}'; true`
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', 'sh', '-c', work)
+  const next = successor()
+  await eventually('a waiter', async () => (await waiting()) === 1)
+  run.signal('SIGKILL')
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect(isRunning(worker)).toBe(false)
 })
 
 test('run and its command stopped past the ttl: the command is dead before the next one begins, and never wakes up', async () => {

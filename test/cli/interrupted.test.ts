@@ -26,6 +26,7 @@ test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s while the engine is told
     signals: () => () => undefined,
     interrupted: interrupt.signal,
     onUnguarded: () => undefined,
+    onRefused: () => undefined,
     onEnding: () => undefined,
   }
   await expect(supervise(job)).rejects.toMatchObject({ signal })

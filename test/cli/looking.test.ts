@@ -1,4 +1,4 @@
-/** ls, show, watch, evict, elect and doctor, for people and as JSON. */
+/** ls, show, watch, evict and doctor, for people and as JSON. */
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -191,6 +191,16 @@ test('watch ends quietly with Ctrl-C', async () => {
   expect(await watch.ended).toMatchObject({ exit: 0, stderr: '' })
 })
 
+test('watch ends when no reader is left: the next change finds that out', async () => {
+  const piped = world.spawn('sh', ['-c', 'holdfast watch k --json | head -1; echo over'])
+  await eventually('a first look', () => piped.stdout.includes('\n'))
+  await eventually('its end', async () => {
+    await world.run('run', 'k', '--', 'true')
+    return piped.stdout.endsWith('over\n')
+  })
+  expect(await piped.ended).toMatchObject({ exit: 0, stderr: '' })
+})
+
 test('evict takes it away, and refuses a token that has moved on', async () => {
   const run = await holder('k', '--ttl', '3s')
   const token = (await show('k')).entries[0]?.token as string
@@ -243,32 +253,6 @@ test('evict --now lets the next one in at once', async () => {
   expect(await world.json('evict', 'k', '--token', token, '--now')).toMatchObject({ how: 'now', evicted: true })
   expect(await next.ended).toMatchObject({ exit: 0 })
   expect(await run.ended).toMatchObject({ exit: 79 })
-})
-
-test('elect: one leads, the next one takes over, and a leader that lost stands again', async () => {
-  const work = 'echo $HOLDFAST_TOKEN >> terms; exec sleep 60'
-  const one = world.start(['elect', 'k', '--ttl', '3s', '--json', '--', 'sh', '-c', work])
-  const first = await eventually('a first term', () => world.lines('terms')[0])
-  expect(await world.run('evict', 'k', '--token', first)).toMatchObject({ exit: 0 })
-  const second = await eventually('a second term', () => world.lines('terms')[1])
-  expect(BigInt(second)).toBeGreaterThan(BigInt(first))
-  expect(JSON.parse(one.stderr.split('\n').find((line) => line.startsWith('{')) ?? '')).toMatchObject({
-    command: 'elect',
-    outcome: 'lost',
-    token: first,
-  })
-  const two = world.start(['elect', 'k', '--ttl', '3s', '--', 'sh', '-c', `${work}`])
-  await eventually('a candidate', async () => (await show('k')).entries.length === 2)
-  one.signal('SIGTERM')
-  expect(await one.ended).toMatchObject({ exit: 143 })
-  await eventually('a third term', () => world.lines('terms')[2])
-  two.signal('SIGKILL')
-  await two.ended
-})
-
-test('elect: a command that ends by itself resigns, and its exit code counts', async () => {
-  expect(await world.run('elect', 'k', '--', 'sh', '-c', 'exit 8')).toMatchObject({ exit: 8 })
-  expect((await show('k')).entries).toEqual([])
 })
 
 test('run --json tells on stderr how it went; stdout stays the command’s', async () => {

@@ -45,6 +45,19 @@ test('TERM reaches what the command has started: nothing runs on without the loc
   await eventually('its end', () => !isRunning(child))
 })
 
+test('TERM ends what has a process group of its own, too (timeout, set -m), before the lock is given back', async (context) => {
+  if (process.platform !== 'linux') context.skip('it is found in /proc')
+  const work = 'trap "" HUP; echo $$ > worker; while :; do sleep 0.02; done'
+  const apart = `timeout 600 sh -c '${work}' > log 2>&1; true`
+  const run = world.start(['run', 'k', '--', 'sh', '-c', apart])
+  const worker = await eventually('a pid', () => Number(world.read('worker')) || undefined)
+  run.signal('SIGTERM')
+  expect(await run.ended).toMatchObject({ exit: 143 })
+  const works = isRunning(worker)
+  if (works) process.kill(worker, 'SIGKILL')
+  expect(works).toBe(false)
+})
+
 test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
   '%s while waiting: the place in line is given up',
   async (signal) => {

@@ -131,6 +131,19 @@ test('run killed with -9: its command and what that has started are ended, thoug
   expect((await run.ended).stdout).toContain('survived 137')
 })
 
+test('TERM to run ends all that the command has started, before the lock is given back', async () => {
+  world.write('work', 'trap "sleep 0.2; touch tidied; exit" TERM; echo $$ > worker; while :; do sleep 0.02; done')
+  world.write('job', 'sh ./work; touch more')
+  const run = world.onTerminal('holdfast run k -- sh ./job & echo $! > pid; wait $!; echo "ended $?"; read over')
+  const worker = await pidIn('worker')
+  process.kill(await pidIn('pid'), 'SIGTERM')
+  await seen(run, 'ended 143')
+  expect({ works: isRunning(worker), tidied: world.exists('tidied') }).toEqual({ works: false, tidied: true })
+  expect(world.exists('more')).toBe(false)
+  run.stdin.write('\r')
+  await run.ended
+})
+
 test('Ctrl-Z stops the job; brought back in time it goes on, brought back too late it was ended: 79', async () => {
   const run = world.spawn('script', ['-qefc', 'exec bash --norc -i', '/dev/null'], { PS1: '$ ' })
   const type = (text: string): boolean => run.stdin.write(`${text}\r`)

@@ -53,6 +53,7 @@ const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['show', /KEY is missing; usage: holdfast show KEY/],
   ['show a b', /too many arguments: 'b'/],
   ['show k -- true', /'show' runs no command/],
+  ['show -- a b', /'show' runs no command/],
   ['evict k', /which one\? --token N/],
   ['evict k --token x', /--token must be a whole number; got 'x'/],
   ['completion tcsh', /no completion for 'tcsh'; known: bash, zsh, fish/],
@@ -68,6 +69,25 @@ test.each(WRONG)('holdfast %s', async (args, says) => {
   expect(stderr).toMatch(says)
   expect(stderr).not.toMatch(/\n\s+at /)
   expect({ exit, stdout }).toEqual({ exit: 64, stdout: '' })
+})
+
+test('a key that begins with - is shown behind --, which ends the options', async () => {
+  const { exit, stdout } = await world.run('show', '--json', '--', '-k')
+  expect(exit).toBe(0)
+  expect(JSON.parse(stdout)).toMatchObject({ command: 'show', key: '-k', entries: [] })
+  expect(await world.run('evict', '--token', '1', '--', '--key')).toMatchObject({
+    exit: 1,
+    stderr: expect.stringContaining("'--key'"),
+  })
+})
+
+test('an argument that is not UTF-8 is refused: the command would get another one', async () => {
+  const bytes = 'holdfast run k -- printf %s "$(printf \'caf\\351\')"'
+  expect(await world.spawn('sh', ['-c', bytes]).ended).toMatchObject({
+    exit: 64,
+    stdout: '',
+    stderr: expect.stringContaining('not UTF-8'),
+  })
 })
 
 test('--json tells errors in the same shape', async () => {

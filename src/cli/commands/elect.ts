@@ -2,8 +2,7 @@
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { refuseProgram } from '../command-process.ts'
 import { Interrupted } from '../failure.ts'
-import { JobRunner } from '../job.ts'
-import { say } from '../output.ts'
+import { JobRunner, refuse } from '../job.ts'
 import { JOB_OPTIONS, limitsOf, type RunLimits } from '../supervise.ts'
 
 const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
@@ -24,10 +23,7 @@ export const command: CommandSpec = {
     const limits = limitsOf(input)
     if (limits.onLost === 'ignore') throw new UsageError('--on-lost ignore would make two leaders; use term or kill')
     const refused = refuseProgram(input.program)
-    if (refused !== undefined) {
-      say(refused.message)
-      return refused.exit
-    }
+    if (refused !== undefined) return refuse(input, 'not-run', refused.exit, refused.message)
     return campaign(input, limits)
   },
 }
@@ -35,7 +31,7 @@ export const command: CommandSpec = {
 async function campaign(input: Input, limits: RunLimits): Promise<number> {
   await using runner = await JobRunner.open(input, limits)
   for (;;) {
-    const term = await runner.run({ limit: 1, waitMs: Number.POSITIVE_INFINITY })
+    const term = await runner.run({ limit: 1, waitMs: Number.POSITIVE_INFINITY, outlasts: true })
     if (term === undefined) continue
     await term.lease.release()
     runner.report(term)

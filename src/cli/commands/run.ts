@@ -4,8 +4,8 @@ import { checkOutlives } from '../../core/entry-lease.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { refuseProgram } from '../command-process.ts'
 import { EXITS, exitRows } from '../exits.ts'
-import { JobRunner, type RunResult, type Wanted } from '../job.ts'
-import { printable, printJson, STDERR, say } from '../output.ts'
+import { JobRunner, type RunResult, refuse, type Wanted } from '../job.ts'
+import { printable, say } from '../output.ts'
 import { JOB_OPTIONS, limitsOf, type RunLimits } from '../supervise.ts'
 import { heldInWords } from '../wait-display.ts'
 
@@ -79,6 +79,7 @@ function planOf(input: Input): Plan {
   return {
     limits: limitsOf(input),
     waitMs: input.has('try-once') ? 0 : (waitMs ?? Number.POSITIVE_INFINITY),
+    outlasts: false,
     limit: input.has('shared') ? UNLIMITED : (input.wholeNumber('limit', 1, UNLIMITED) ?? 1),
     atLeastMs: input.durationMs('at-least') ?? 0,
     busyExit: input.wholeNumber('busy-exit', 0, MOST_EXIT) ?? EXITS.busy.code,
@@ -103,10 +104,4 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
 async function giveBack({ lease, lost, heldMs }: RunResult, atLeastMs: number): Promise<void> {
   const released = await lease.release(atLeastMs > heldMs ? { after: atLeastMs - heldMs } : {})
   if (!released && !lost) say(`could not give back '${printable(lease.key)}': it will expire by itself`)
-}
-
-function refuse(input: Input, outcome: 'busy' | 'not-run', exit: number, message: string): number {
-  if (input.json) printJson(STDERR, input.command, { key: input.key, outcome, exit, message })
-  else if (outcome !== 'busy' || !input.has('quiet')) say(message)
-  return exit
 }

@@ -1,5 +1,6 @@
 /**
  * `holdfast watch KEY`: the line of a key, again whenever it changes. On a terminal in place, else one after the other.
+ * It ends when no reader is left, which only writing tells: `holdfast watch KEY | head -1` ends with the next change.
  */
 import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
@@ -36,11 +37,12 @@ export const command: CommandSpec = {
         if (interrupted.aborted) break
         const now = identity(line)
         if (now !== last) seen += 1
-        if (redraw) write(STDOUT, `${HOME}${lineText(line)}\n`)
-        else if (now !== last && input.json) printJson(STDOUT, input.command, lineJson(line))
-        else if (now !== last) print(`${lineText(line)}\n`)
+        let isRead = true
+        if (redraw) isRead = write(STDOUT, `${HOME}${lineText(line)}\n`)
+        else if (now !== last && input.json) isRead = printJson(STDOUT, input.command, lineJson(line))
+        else if (now !== last) isRead = print(`${lineText(line)}\n`)
         last = now
-        if (seen === most) break
+        if (seen === most || !isRead) break
       }
     })
     // Ctrl-C is how one ends it: no error. Other signals end it as they end other commands.
