@@ -81,7 +81,7 @@ test('node:http2: the body of an error is sent, also where middleware before the
   const guarded = (request: Http2ServerRequest, response: Http2ServerResponse): void => {
     const { end } = response
     response.end = ((chunk: string) => {
-      void turns().then(() => end.call(response, chunk as never))
+      void turns().then(() => Reflect.apply(end, response, [chunk]))
       return response
     }) as typeof end
     const next = (error?: unknown): void => {

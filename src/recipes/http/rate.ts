@@ -16,8 +16,8 @@ import { httpProblem, isPassing } from './problems.ts'
 /** A request, as the framework has it: of Hono, its context. */
 export interface LimitedOptions<Request> extends Omit<TakeOptions, 'cost' | 'signal'> {
   /**
-   * Whose request it is: a user, an API key, an address. Undefined: it is not limited, unless its client had left before
-   * this was asked: then it is not handled, since a connection that has ended has no address.
+   * Whose request it is: a user, an API key, an address. Undefined: it is not limited, unless its client had left
+   * before this was asked: then it is not handled, since a connection that has ended has no address.
    */
   key(request: Request): string | undefined | Promise<string | undefined>
   /** How many it counts for: 1 unless given. */

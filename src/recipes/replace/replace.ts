@@ -90,8 +90,8 @@ export class Upload<Value> {
 
   /**
    * Step 2 of a call that waits. One that wins evicts all that stand in the line, also one that has come after it was
-   * accepted. That one is newer, and stands in line again: none has won since it came. Once: evicted again, it goes,
-   * since whoever evicts it means it.
+   * accepted. That one is newer, and stands in line again: none has won since it came. Once: evicted again, it goes.
+   * An operator who evicts it means it.
    */
   async #holdInOrder(won: number): Promise<CoreLease> {
     const { clock } = this.#locks.keeper
