@@ -117,7 +117,6 @@ function why(error: unknown): string {
 }
 
 /** Resolves after `ms`, or when `signal` aborts. */
-/** Over when `signal` aborts, too. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = clock.timer(ms, resolve)
