@@ -1,6 +1,5 @@
 /** elect: who leads, what becomes of a leader that lost, and which signals end it. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { eventually, World } from './holdfast.ts'
 
 let world: World
@@ -70,20 +69,11 @@ test('elect: a leader that an outage has cost its term stands again after it, ho
   const work = 'echo $HOLDFAST_TOKEN >> terms; exec sleep 60'
   const leader = world.start(['elect', 'k', '-v', '--ttl', '3s', '--', 'sh', '-c', work])
   await eventually('a first term', () => world.lines('terms')[0])
-  // A process writes to the file and does not finish: no holder can renew, and no candidate can be granted.
-  const database = (await loadDriver()).open(world.path('locks.db'))
-  await eventually('the file to be free for a moment', () => {
-    try {
-      database.exec('begin immediate')
-      return true
-    } catch {
-      return false
-    }
-  })
+  // No holder can renew, and no candidate can be granted.
+  const finish = await world.writeWithoutEnd()
   const outlasted = eventually('an outage outlasted', () => leader.stderr.includes('; still a candidate'))
   await Promise.race([outlasted, leader.ended])
-  database.exec('rollback')
-  database.close()
+  finish()
   await Promise.race([eventually('a second term', () => world.lines('terms')[1]), leader.ended])
   expect({ terms: world.lines('terms').length, exit: leader.process.exitCode }).toEqual({ terms: 2, exit: null })
   leader.signal('SIGTERM')

@@ -11,6 +11,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
+import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { connect } from '../../src/connect.ts'
 import type { LocksOptions } from '../../src/core/locks-options.ts'
 import type { Locks } from '../../src/locks.ts'
@@ -111,6 +112,23 @@ export class World implements AsyncDisposable {
 
   lines(name: string): string[] {
     return this.read(name).split('\n').slice(0, -1)
+  }
+
+  /** A process writes to the lock file and does not finish: until it does, by what this answers, no other can. */
+  async writeWithoutEnd(): Promise<() => void> {
+    const database = (await loadDriver()).open(this.path('locks.db'))
+    await eventually('the file to be free for a moment', () => {
+      try {
+        database.exec('begin immediate')
+        return true
+      } catch {
+        return false
+      }
+    })
+    return () => {
+      database.exec('rollback')
+      database.close()
+    }
   }
 
   write(name: string, text: string): string {

@@ -1,6 +1,5 @@
 /** --at-least, --at-most, --max-hold and --on-lost. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { eventually, isRunning, World } from './holdfast.ts'
 
 let world: World
@@ -138,23 +137,14 @@ test('an engine that does not answer: the command is told to end before its dead
   // A renewal fails after two thirds of the ttl, which is told. That is seconds before the command is told to end.
   const run = world.start(['run', 'k', '--ttl', '12s', '--grace', '1s', '--', 'sh', '-c', work])
   await eventually('a token', () => world.lines('token')[0])
-  // A process writes to the file and does not finish: no holder can renew, and no waiter can take over.
-  const database = (await loadDriver()).open(world.path('locks.db'))
-  await eventually('the file to be free for a moment', () => {
-    try {
-      database.exec('begin immediate')
-      return true
-    } catch {
-      return false
-    }
-  })
+  // No holder can renew, and no waiter can take over.
+  const finish = await world.writeWithoutEnd()
   expect(await run.ended).toMatchObject({
     exit: 79,
     stdout: 'told\n',
     stderr: expect.stringContaining("'k' could not be renewed"),
   })
-  database.exec('rollback')
-  database.close()
+  finish()
   expect(await world.run('run', 'k', '--', 'true')).toMatchObject({ exit: 0 })
 })
 

@@ -246,6 +246,17 @@ describe('a tick that comes while the job runs', () => {
       runs.length = 0
     })
 
+    /** A host that has stood behind a run of 13:00, which has died with its host at 14:30. */
+    async function behindOneThatDied(): Promise<CronHost> {
+      const [first, other] = [world.host(), world.host()]
+      add(first, true)
+      await world.clock.advance('61m')
+      add(other)
+      await world.clock.advance('89m')
+      first.die()
+      return other
+    }
+
     test('is not run hours later, by any of the hosts that come together then', async () => {
       const first = world.host()
       add(first, true)
@@ -261,23 +272,13 @@ describe('a tick that comes while the job runs', () => {
     })
 
     test('is run by a host that has stood behind that run all the time', async () => {
-      const [first, other] = [world.host(), world.host()]
-      add(first, true)
-      await world.clock.advance('61m')
-      add(other)
-      await world.clock.advance('89m')
-      first.die()
+      await behindOneThatDied()
       await world.clock.advance('1m')
       expect(runs).toEqual(['13:00:00 13:00:00', expect.stringMatching(/^14:30:\d\d 14:00:00$/)])
     })
 
     test('is run by a host that has stood behind that run until an outage, in which the run has died', async () => {
-      const [first, other] = [world.host(), world.host()]
-      add(first, true)
-      await world.clock.advance('61m')
-      add(other)
-      await world.clock.advance('89m')
-      first.die()
+      const other = await behindOneThatDied()
       other.cutOff(true)
       await world.clock.advance('2m')
       other.cutOff(false)
