@@ -17,6 +17,8 @@ const SEED = Number(process.env.HOLDFAST_SEED ?? Date.now() % 1_000_000)
 const LATEST_STRIKE_MS = 60
 /** How often it is looked whether another process has taken over. */
 const TAKE_OVER_LOOK_MS = 50
+/** How long that is waited for, in ttls. Where the file is locked by the process that stands still, none can. */
+const LONGEST_STOP = 5
 export const LIMIT_MS: number = 60_000 + 20_000 * ROUNDS
 
 interface Execution {
@@ -56,7 +58,7 @@ class OnceFleet implements AsyncDisposable {
   readonly #stopped = new Set<ChildProcess>()
   readonly #timers = new Set<NodeJS.Timeout>()
   readonly #kinds: readonly Fault[]
-  /** A process that was stopped stays so until another one has begun to do its work. */
+  /** A process that was stopped stays so until another one has begun to do its work, if one can. */
   readonly #awaitsTakeOver: boolean
   /** The executions of the round, in the order in which they began. */
   executions: Execution[] = []
@@ -171,10 +173,11 @@ class OnceFleet implements AsyncDisposable {
     this.#stopped.add(child)
     child.send({ open: gate })
     const begun = this.executions.length
+    const latest = performance.now() + LONGEST_STOP * this.#ttlMs
     const wake = (): void => {
       // A server may let it expire later than after its ttl: ZooKeeper does. In a shop it is not waited for: there, the
       // process that is stopped may have rows locked.
-      if (this.#awaitsTakeOver && this.executions.length === begun) {
+      if (this.#awaitsTakeOver && this.executions.length === begun && performance.now() < latest) {
         this.#later(TAKE_OVER_LOOK_MS, wake)
         return
       }
