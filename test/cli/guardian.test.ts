@@ -43,13 +43,18 @@ function members(group: number): string[] {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
   return pids
     .filter((pid) => groupOf(pid) === group && isRunning(Number(pid)))
-    .map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
+    .flatMap((pid) => told(pid, 'cmdline') ?? [])
 }
 
 function groupOf(pid: string): number | undefined {
+  const stat = told(pid, 'stat')
+  return stat === undefined ? undefined : Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2])
+}
+
+/** Undefined: it ended in the midst of this look. */
+function told(pid: string, what: 'cmdline' | 'stat'): string | undefined {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2])
+    return readFileSync(`/proc/${pid}/${what}`, 'utf8')
   } catch {
     return undefined
   }
