@@ -40,6 +40,8 @@ async function checkedBefore(rightly: Holds, step: PoolStep): Promise<PoolAnswer
     items.some((one) => one.item === item && one.stock - one.sold - one.held >= quantity),
   )
   if (!enough || known?.state !== 'lapsed') return (await rightly([step]))[0] as PoolAnswer
+  // All that have come with it have looked by then, however busy the machine is.
+  await new Promise((resolve) => void setImmediate(resolve))
   const change: PoolStep = { ...step, verb: 'add', id: `\t${Math.random()}`, ms: 1, flag: true }
   const less = step.lines.map(({ item, quantity }) => ({ item, quantity: -quantity }))
   const answers = await rightly([change, step, { ...change, id: `\t${Math.random()}`, lines: less }])
