@@ -160,6 +160,23 @@ describe('a client that has left before its address was asked for', () => {
     expect(await isHandled(await listening(createServer(app)), begun.opened, asked.opened, () => handled)).toBe(false)
   })
 
+  test('is handled if it leaves while it is looked up that it is not limited', async () => {
+    const [begun, handled] = [gate(), gate()]
+    const api = limited<IncomingMessage>(rateLimit(locksOn(memory()), { limit: 3, per: '1h' }), {
+      key: async ({ socket }) => {
+        begun.open()
+        await once(socket, 'close')
+        return undefined
+      },
+    })
+    const url = await listening(createServer((request, response) => api.node(request, response, () => handled.open())))
+    const leaving = new AbortController()
+    const answer = fetch(url, { signal: leaving.signal }).catch(() => {})
+    await begun.opened
+    leaving.abort()
+    await Promise.all([answer, handled.opened])
+  })
+
   test('is not handled unlimited by Fastify', async () => {
     const begun = gate()
     let handled = false
